@@ -1,0 +1,40 @@
+"""The program's own log: structlog to standard error, for a person on a terminal and as logfmt or JSON elsewhere.
+
+The logger is made here and handed on; nothing is configured globally.
+"""
+
+import logging
+import sys
+from typing import TextIO, cast
+
+import structlog
+from structlog.typing import FilteringBoundLogger, Processor
+
+FORMATS = ("auto", "console", "logfmt", "json")
+LEVELS = ("debug", "info", "warning", "error")
+
+
+def make_logger(log_format: str, level: str, stream: TextIO = sys.stderr) -> FilteringBoundLogger:
+    """Return a logger that writes events of at least `level` to `stream`, one line each."""
+    terminal = stream.isatty()
+    if log_format == "auto":
+        log_format = "console" if terminal else "logfmt"
+    stamp = structlog.processors.TimeStamper("%H:%M:%S" if log_format == "console" else "iso", utc=False)
+    logger = structlog.wrap_logger(
+        structlog.PrintLogger(stream),
+        processors=[structlog.processors.add_log_level, stamp, *_rendering(log_format, terminal)],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
+        cache_logger_on_first_use=False,
+    )
+    return cast(FilteringBoundLogger, logger.bind())
+
+
+def _rendering(log_format: str, terminal: bool) -> list[Processor]:
+    if log_format == "console":
+        plain = structlog.dev.plain_traceback
+        return [structlog.dev.ConsoleRenderer(colors=terminal, exception_formatter=plain)]
+    # One line an event: a traceback becomes one quoted value.
+    trace = structlog.processors.format_exc_info
+    if log_format == "json":
+        return [trace, structlog.processors.JSONRenderer()]
+    return [trace, structlog.processors.LogfmtRenderer(key_order=["timestamp", "level", "event"])]

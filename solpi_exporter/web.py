@@ -1,0 +1,161 @@
+"""The HTTP surface, and the one door to tornado: a landing page, /metrics, and what supervisors ask.
+
+One thread and one event loop; rendering runs beside it, so that /-/healthy answers whatever else is busy.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from tornado.httpserver import HTTPServer
+from tornado.netutil import bind_sockets
+from tornado.template import Template
+from tornado.web import Application, RequestHandler
+
+from solpi_exporter.exposition import TEXT, Exposition
+
+IDLE_SECONDS = 75.0  # above Prometheus' usual scrape interval, so that its connection is kept
+BODY_SECONDS = 5.0
+HEADER_BYTES = 8 << 10
+BODY_BYTES = 64 << 10
+
+_HEADERS = {
+    "Server": "solpi-exporter",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Pages:
+    """What the server shows: the exposition, what the landing page says, and which sources are still waited for."""
+
+    exposition: Exposition
+    landing: Callable[[], Mapping[str, Any]]
+    pending: Callable[[], list[str]]
+
+
+class _Handler(RequestHandler):
+    """Common to every page: our headers, and HEAD wherever there is GET."""
+
+    def initialize(self, pages: Pages, executor: ThreadPoolExecutor) -> None:
+        self.pages = pages
+        self.executor = executor
+
+    def set_default_headers(self) -> None:
+        for name, value in _HEADERS.items():
+            self.set_header(name, value)
+
+    async def head(self) -> None:
+        answer = self.get()  # tornado sends the headers and leaves out the body
+        if answer is not None:
+            await answer
+
+    def compute_etag(self) -> None:
+        """Give no ETag: nobody caches a scrape, and hashing one costs."""
+
+    def log_exception(self, *_: object) -> None:
+        """Say nothing of what a client did wrong."""
+
+    def write_error(self, status_code: int, **_: object) -> None:
+        self.set_header("Content-Type", "text/plain; charset=utf-8")
+        self.finish(f"{status_code} {self._reason}\n")
+
+
+class _Metrics(_Handler):
+    async def get(self) -> None:
+        accept = self.request.headers.get("Accept", TEXT)
+        compress = "gzip" in self.request.headers.get("Accept-Encoding", "")
+        render = partial(self.pages.exposition.render, accept, compress=compress)
+        body, content_type = await asyncio.get_running_loop().run_in_executor(self.executor, render)
+        self.set_header("Content-Type", content_type)
+        self.set_header("Vary", "Accept, Accept-Encoding")
+        if compress:
+            self.set_header("Content-Encoding", "gzip")
+        self.finish(body)
+
+
+class _Healthy(_Handler):
+    async def get(self) -> None:
+        self.set_header("Content-Type", "text/plain; charset=utf-8")
+        self.finish("solpi-exporter is healthy.\n")
+
+
+class _Ready(_Handler):
+    async def get(self) -> None:
+        self.set_header("Content-Type", "text/plain; charset=utf-8")
+        pending = self.pages.pending()
+        if pending:
+            self.set_status(503)
+            self.finish(f"Waiting for the first poll of: {', '.join(pending)}\n")
+        else:
+            self.finish("solpi-exporter is ready.\n")
+
+
+class _Landing(_Handler):
+    template = Template((Path(__file__).parent / "page.html").read_text())
+
+    async def get(self) -> None:
+        self.finish(self.template.generate(**self.pages.landing()))
+
+
+class _NotFound(_Handler):
+    async def prepare(self) -> None:
+        self.send_error(404)
+
+
+_ROUTES = ((r"/", _Landing), (r"/metrics", _Metrics), (r"/-/healthy", _Healthy), (r"/-/ready", _Ready))
+
+
+class WebServer:
+    """Serves on one address from a thread of its own. Binding happens here, so that a taken port fails the start."""
+
+    def __init__(self, host: str, port: int, pages: Pages) -> None:
+        self._sockets = bind_sockets(port, host or None)
+        self._executor = ThreadPoolExecutor(1, "render")
+        arguments = {"pages": pages, "executor": self._executor}
+        self._application = Application(
+            [(path, handler, arguments) for path, handler in _ROUTES],
+            default_handler_class=_NotFound,
+            default_handler_args=arguments,
+            log_function=lambda _: None,
+        )
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stop = asyncio.Event()
+        self.thread = threading.Thread(target=lambda: asyncio.run(self._serve()), name="web", daemon=True)
+
+    @property
+    def port(self) -> int:
+        """The port that is listened on, which the system has chosen if 0 was asked for."""
+        return int(self._sockets[0].getsockname()[1])
+
+    def start(self) -> None:
+        """Begin to answer."""
+        self.thread.start()
+
+    def stop(self, timeout: float) -> None:
+        """Stop listening and end the thread."""
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._stop.set)
+        self.thread.join(timeout)
+        self._executor.shutdown(wait=False, cancel_futures=True)
+
+    async def _serve(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        server = HTTPServer(
+            self._application,
+            idle_connection_timeout=IDLE_SECONDS,
+            body_timeout=BODY_SECONDS,
+            max_header_size=HEADER_BYTES,
+            max_body_size=BODY_BYTES,
+        )
+        server.add_sockets(self._sockets)
+        await self._stop.wait()
+        server.stop()
+        await server.close_all_connections()

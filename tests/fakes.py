@@ -1,0 +1,179 @@
+"""Doubles at our own seams: a clock, a source, a driver, a watcher, a bench."""
+
+import json
+import logging
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import structlog
+from structlog.testing import LogCapture
+from structlog.typing import FilteringBoundLogger
+
+from solpi_exporter.gpu.driver import Unavailable
+from solpi_exporter.metric import Kind, Metric, Sample
+from solpi_exporter.probe.bench import EAGER_SYNC, BatchResult, Identity, ModeResult
+from solpi_exporter.probe.split import Split
+from solpi_exporter.source import Reading
+
+RECORDINGS = Path(__file__).parent / "recordings"
+SHIPPED = Path(__file__).parent.parent / "solpi_exporter" / "recordings"
+
+
+@dataclass(slots=True)
+class FakeClock:
+    """Time that moves when told to; a wait passes at once and takes its whole duration."""
+
+    now: float = 1000.0
+    wall: float = 1_800_000_000.0
+
+    def time(self) -> float:
+        return self.wall + self.now
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def wait(self, stop: threading.Event, seconds: float) -> bool:
+        self.now += seconds
+        return stop.is_set()
+
+
+GAUGE = Metric("solpi_test_value", "A gauge.", labels=("key",))
+COUNTER = Metric("solpi_test_events_total", "A counter.", Kind.COUNTER, ("key",))
+
+
+@dataclass(frozen=True, slots=True)
+class FakeReading:
+    """A gauge and a counter under one key."""
+
+    key: str
+    value: float
+    events: float = 0.0
+
+    def samples(self) -> Iterator[Sample]:
+        yield GAUGE.sample(self.value, self.key)
+        yield COUNTER.sample(self.events, self.key)
+
+
+@dataclass(slots=True)
+class FakeSource:
+    """Answers each poll with the next of `answers`: readings, or an error to raise; the last one stays."""
+
+    answers: list[Sequence[Reading] | Exception]
+    name: str = "fake"
+    interval: float = 5.0
+    timeout: float = 10.0
+    polls: int = 0
+    closed: bool = False
+    on_poll: Callable[[], None] = lambda: None
+
+    def poll(self) -> Sequence[Reading]:
+        answer = self.answers[min(self.polls, len(self.answers) - 1)]
+        self.polls += 1
+        self.on_poll()
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def close(self) -> None:
+        self.closed = True
+
+
+Answer = Any
+
+
+@dataclass(slots=True)
+class FakeDriver:
+    """GPUs as dicts from call to answer; an exception as an answer is raised."""
+
+    gpus: list[dict[str, Answer]]
+    system: dict[str, Answer] = field(default_factory=dict)
+    connects: list[Exception | None] = field(default_factory=list)
+    calls: list[tuple[int, str]] = field(default_factory=list)
+    closed: bool = False
+
+    def connect(self) -> None:
+        error = self.connects.pop(0) if self.connects else None
+        if error is not None:
+            raise error
+
+    def query(self, call: str, *args: int) -> Answer:
+        return _answer({"nvmlDeviceGetCount": len(self.gpus), **self.system}, call)
+
+    def query_gpu(self, index: int, call: str, *args: int) -> Answer:
+        self.calls.append((index, call))
+        return _answer(self.gpus[index], call)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def _answer(answers: Mapping[str, Answer], call: str) -> Answer:
+    if call not in answers:
+        raise Unavailable(call)
+    if isinstance(answers[call], Exception):
+        raise answers[call]
+    return answers[call]
+
+
+@dataclass(slots=True)
+class FakeWatcher:
+    """A watcher that says what it is told to say; `directories` is what was last asked for."""
+
+    hint: bool = False
+    directories: set[str] = field(default_factory=set)
+    closed: bool = False
+
+    def watch(self, directories: set[str]) -> None:
+        self.directories = directories
+
+    def changed(self) -> bool:
+        hint, self.hint = self.hint, False
+        return hint
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@dataclass(slots=True)
+class FakeBench:
+    """A bench that hands out prepared results by batch size."""
+
+    results: dict[int, BatchResult]
+    identity: Identity = Identity("cuda:0", "GPU-1", "NVIDIA H200", "8b", 4, 512, "bfloat16", "2.13.0")
+
+    def measure(self, batch: int, quiet: AbstractContextManager[object]) -> BatchResult:
+        with quiet:
+            return self.results[batch]
+
+
+def batch_result(batch: int, noise: str | None = None, token: float = 10e-3) -> BatchResult:
+    """Return a result whose token is 5 ms compute, 1 memory, 3 scheduling, 1 sync; or a noisy one."""
+    modes = {EAGER_SYNC: ModeResult(token, 6e-3, 5e-3, 1e-3, (9e-3, 10e-3, 11e-3))}
+    split = None if noise else Split(token, 5e-3, 1e-3, 3e-3, 1e-3, 0.0)
+    return BatchResult(batch, modes, split, {}, noise)
+
+
+def capturing_log() -> tuple[FilteringBoundLogger, LogCapture]:
+    """Return a logger and what it has been told, as dicts."""
+    capture = LogCapture()
+    logger = structlog.wrap_logger(
+        None, processors=[capture], wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG)
+    )
+    return logger, capture
+
+
+def values(samples: Iterator[Sample] | Sequence[Sample]) -> dict[str, dict[tuple[str, ...], Any]]:
+    """Return samples as {metric name: {label values: value}}."""
+    result: dict[str, dict[tuple[str, ...], Any]] = {}
+    for sample in samples:
+        result.setdefault(sample.metric.name, {})[sample.labels] = sample.value
+    return result
+
+
+def load_json(path: Path) -> Any:
+    """Read a JSON file."""
+    return json.loads(path.read_text())

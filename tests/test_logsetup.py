@@ -1,0 +1,52 @@
+"""The program's own log."""
+
+import io
+import json
+
+import pytest
+
+from solpi_exporter.logsetup import FORMATS, make_logger
+
+
+def logged(log_format: str, level: str = "info") -> str:
+    stream = io.StringIO()
+    log = make_logger(log_format, level, stream)
+    log.debug("quiet")
+    try:
+        _ = 1 / 0
+    except ZeroDivisionError as error:
+        log.error("source_failed", source="gpu", error="no driver", exc_info=error)
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize("log_format", ["auto", "logfmt", "json"])
+def test_an_event_is_one_line(log_format: str) -> None:
+    """Also with a traceback, so that a collector of logs does not tear it apart; in a pipe auto is logfmt."""
+    assert logged(log_format).count("\n") == 1
+
+
+def test_logfmt_begins_with_time_level_event() -> None:
+    """What one looks for first."""
+    keys = [part.partition("=")[0] for part in logged("logfmt").split(" ")[:4]]
+
+    assert keys == ["timestamp", "level", "event", "source"]
+
+
+def test_json_is_json() -> None:
+    """With the traceback as a value."""
+    entry = json.loads(logged("json"))
+
+    assert (entry["event"], entry["source"], entry["level"]) == ("source_failed", "gpu", "error")
+    assert "ZeroDivisionError" in entry["exception"]
+
+
+def test_levels_filter() -> None:
+    """Debug shows what info hides."""
+    assert "quiet" in logged("logfmt", "debug")
+    assert "quiet" not in logged("logfmt", "info")
+
+
+@pytest.mark.parametrize("log_format", FORMATS)
+def test_no_colours_in_a_pipe(log_format: str) -> None:
+    """A stream that is no terminal gets plain text."""
+    assert "\x1b[" not in logged(log_format)

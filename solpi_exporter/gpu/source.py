@@ -1,0 +1,198 @@
+"""Reads every GPU on each poll: the table's rows, its identity, and the busy seconds integrated between polls.
+
+One GPU that fails loses its own readings and nobody else's.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from solpi_exporter.clock import Clock
+from solpi_exporter.gpu.driver import Driver, DriverFailed, GpuLost, Unavailable
+from solpi_exporter.gpu.fields import FIELDS, GPU, UTILIZATION
+from solpi_exporter.metric import Kind, Metric, Sample
+
+UP = Metric("solpi_gpu_up", "1 if the GPU answered in the last poll, 0 if it did once and is lost.", labels=GPU)
+INFO = Metric(
+    "solpi_gpu_info",
+    "Constant 1; names the GPU (nvmlDeviceGetName, PCI bus id, VBIOS version).",
+    labels=(*GPU, "model", "pci_bus_id", "vbios"),
+)
+BUSY = Metric(
+    "solpi_gpu_busy_seconds_total",
+    "Seconds in which any kernel ran, integrated from the utilisation between polls.",
+    Kind.COUNTER,
+    GPU,
+)
+NVML_INFO = Metric(
+    "solpi_nvml_info", "Constant 1; versions of driver and NVML library.", labels=("driver_version", "nvml_version")
+)
+PRESENT = Metric("solpi_gpus_present", "GPUs that NVML lists (nvmlDeviceGetCount).")
+CUDA_DRIVER = Metric(
+    "solpi_cuda_driver_version",
+    "Newest CUDA version that the driver supports, as major.minor (nvmlSystemGetCudaDriverVersion).",
+)
+
+METRICS = (UP, INFO, *dict.fromkeys(field.metric for field in FIELDS), BUSY, NVML_INFO, PRESENT, CUDA_DRIVER)
+
+
+@dataclass(frozen=True, slots=True)
+class GpuReading:
+    """One GPU at one instant; `rows` holds what the table yielded. A lost GPU has no rows."""
+
+    index: int
+    uuid: str
+    up: bool
+    busy_seconds: float
+    info: Sample | None = None
+    rows: tuple[Sample, ...] = ()
+
+    def samples(self) -> Iterator[Sample]:
+        """Yield the GPU's state, its rows and its busy seconds."""
+        labels = (str(self.index), self.uuid)
+        yield UP.sample(float(self.up), *labels)
+        if self.info is not None:
+            yield self.info
+        yield from self.rows
+        yield BUSY.sample(self.busy_seconds, *labels)
+
+
+@dataclass(frozen=True, slots=True)
+class NvmlReading:
+    """What the driver says of itself; versions that it does not tell are None."""
+
+    present: int
+    driver_version: str | None
+    nvml_version: str | None
+    cuda_version: float | None
+
+    def samples(self) -> Iterator[Sample]:
+        """Yield count and versions."""
+        yield PRESENT.sample(float(self.present))
+        if self.driver_version is not None:
+            yield NVML_INFO.sample(1.0, self.driver_version, self.nvml_version or "")
+        if self.cuda_version is not None:
+            yield CUDA_DRIVER.sample(self.cuda_version)
+
+
+@dataclass(slots=True)
+class _Busy:
+    """Integrates utilisation by the trapezoid rule; a poll without a value leaves a gap that counts as nothing."""
+
+    seconds: float = 0.0
+    time: float = 0.0
+    utilization: float | None = None
+
+    def advance(self, time: float, utilization: float | None) -> None:
+        if utilization is not None and self.utilization is not None:
+            self.seconds += (time - self.time) * (utilization + self.utilization) / 2
+        self.time, self.utilization = time, utilization
+
+
+class GpuSource:
+    """All GPUs of the host, in NVML's order."""
+
+    name = "gpu"
+
+    def __init__(self, driver: Driver, clock: Clock, interval: float, timeout: float) -> None:
+        self.interval = interval
+        self.timeout = timeout
+        self._driver = driver
+        self._clock = clock
+        self._connected = False
+        self._uuids: dict[int, str] = {}
+        self._busy: dict[str, _Busy] = {}
+
+    def poll(self) -> list[GpuReading | NvmlReading]:
+        """Read the driver and every GPU; raise DriverAbsent or DriverFailed when no GPU can be asked."""
+        if not self._connected:
+            self._driver.connect()
+            self._connected = True
+        try:
+            nvml = self._read_driver()
+            gpus = [self._read_gpu(index) for index in range(nvml.present)]
+        except DriverFailed:
+            self._connected = False
+            self._pause_integration()
+            raise
+        return [nvml, *(gpu for gpu in gpus if gpu is not None)]
+
+    def close(self) -> None:
+        """Detach from the driver."""
+        if self._connected:
+            self._driver.close()
+            self._connected = False
+
+    def _read_driver(self) -> NvmlReading:
+        cuda = self._ask("nvmlSystemGetCudaDriverVersion")
+        return NvmlReading(
+            present=self._count(),
+            driver_version=self._ask("nvmlSystemGetDriverVersion"),
+            nvml_version=self._ask("nvmlSystemGetNVMLVersion"),
+            cuda_version=None if cuda is None else cuda // 1000 + cuda % 1000 / 100,
+        )
+
+    def _count(self) -> int:
+        try:
+            return int(self._driver.query("nvmlDeviceGetCount"))
+        except Unavailable as error:
+            raise DriverFailed(f"the driver does not say how many GPUs there are: {error}") from error
+
+    def _read_gpu(self, index: int) -> GpuReading | None:
+        """Read one GPU; None for one that never told its UUID, without which no series could be named."""
+        try:
+            uuid = self._uuids[index] = self._driver.query_gpu(index, "nvmlDeviceGetUUID")
+            rows = tuple(self._rows(index, uuid))
+            info = self._info(index, uuid)
+        except (GpuLost, Unavailable):
+            return self._lost(index)
+        busy = self._busy.setdefault(uuid, _Busy())
+        busy.advance(self._clock.monotonic(), _value_of(UTILIZATION, rows))
+        return GpuReading(index, uuid, up=True, busy_seconds=busy.seconds, info=info, rows=rows)
+
+    def _lost(self, index: int) -> GpuReading | None:
+        uuid = self._uuids.get(index)
+        if uuid is None:
+            return None
+        busy = self._busy.setdefault(uuid, _Busy())
+        busy.advance(self._clock.monotonic(), None)
+        return GpuReading(index, uuid, up=False, busy_seconds=busy.seconds)
+
+    def _rows(self, index: int, uuid: str) -> Iterator[Sample]:
+        """Yield every row of the table that this GPU answers, asking each call once."""
+        answers: dict[tuple[str, tuple[int, ...]], Any] = {}
+        for field in FIELDS:
+            key = (field.call, field.args)
+            if key not in answers:
+                answers[key] = self._ask_gpu(index, field.call, *field.args)
+            if answers[key] is not None:
+                for labels, value in field.convert(answers[key]):
+                    yield field.metric.sample(value, str(index), uuid, *labels)
+
+    def _info(self, index: int, uuid: str) -> Sample:
+        pci = self._ask_gpu(index, "nvmlDeviceGetPciInfo") or {}
+        model = self._ask_gpu(index, "nvmlDeviceGetName") or ""
+        vbios = self._ask_gpu(index, "nvmlDeviceGetVbiosVersion") or ""
+        return INFO.sample(1.0, str(index), uuid, model, pci.get("busId", ""), vbios)
+
+    def _ask(self, call: str) -> Any:
+        try:
+            return self._driver.query(call)
+        except Unavailable:
+            return None
+
+    def _ask_gpu(self, index: int, call: str, *args: int) -> Any:
+        try:
+            return self._driver.query_gpu(index, call, *args)
+        except Unavailable:
+            return None
+
+    def _pause_integration(self) -> None:
+        for busy in self._busy.values():
+            busy.utilization = None
+
+
+def _value_of(metric: Metric, rows: tuple[Sample, ...]) -> float | None:
+    values = (row.value for row in rows if row.metric is metric)
+    value = next(values, None)
+    return value if isinstance(value, float) else None

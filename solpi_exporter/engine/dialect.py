@@ -1,0 +1,48 @@
+"""What a dialect is: a pure function from one line of an engine's log to one event, and the events there are."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """A periodic state line; `values` are attributes of EngineReading, `stamp` the line's own `MM-DD HH:MM:SS`."""
+
+    engine: str
+    stamp: str
+    values: Mapping[str, float]
+
+    kind = "stats"
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """The size of one engine's KV cache, in tokens or, where only that is said, in blocks."""
+
+    engine: str
+    tokens: float | None = None
+    blocks: float | None = None
+
+    kind = "capacity"
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """Facts told at start, by name; `restart` when the line says that an engine begins anew."""
+
+    values: Mapping[str, str]
+    restart: bool = False
+
+    kind = "setting"
+
+
+Event = Stats | Capacity | Setting
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """How one engine speaks. A line without any of `markers` reports nothing and need not be decoded."""
+
+    name: str
+    markers: tuple[bytes, ...]
+    parse: Callable[[str], Event | None]

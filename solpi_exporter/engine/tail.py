@@ -1,0 +1,200 @@
+"""Follows files by name or pattern and yields their new complete lines. It has never heard of an engine.
+
+A file is known by device and inode while it is held open, so that a renamed file goes on where it was and a new
+file under an old name starts at its beginning. Growth is seen by fstat, not by events.
+"""
+
+import os
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from glob import glob, has_magic
+from io import FileIO
+from stat import S_ISREG
+
+from solpi_exporter.clock import Clock
+from solpi_exporter.engine.watch import Watcher
+
+BLOCK = 1 << 20  # bytes read at once, and the longest line that is kept
+SCAN_SECONDS = 1.0  # the longest time that a new file goes unnoticed when no event tells of it
+DRAIN_SECONDS = 10.0  # how long a file that was rotated away is still read: its writer may not have noticed
+
+Identity = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """New complete lines of one file. `live`: written while being followed; `head`: start of a file joined late."""
+
+    data: bytes
+    live: bool
+    head: bool = False
+
+
+@dataclass(slots=True)
+class TailCounters:
+    """What the tailer has done so far."""
+
+    bytes: int = 0
+    lines: int = 0
+    truncated_lines: int = 0
+    rotations: Counter[str] = field(default_factory=lambda: Counter(rename=0, truncate=0))
+
+
+@dataclass(slots=True)
+class _Followed:
+    file: FileIO
+    path: str
+    offset: int = 0
+    partial: bytes = b""
+    skipping: bool = False  # inside a line longer than BLOCK
+    live: bool = True
+    retired: float | None = None
+
+    def lag(self) -> int:
+        return max(0, os.fstat(self.file.fileno()).st_size - self.offset)
+
+
+class Tailer:
+    """Follows every file that matches `patterns`; files that exist at the first look start at their end or beginning.
+
+    Files that appear later are always read from their beginning.
+    """
+
+    def __init__(self, patterns: Sequence[str], *, from_beginning: bool, watcher: Watcher, clock: Clock) -> None:
+        self.counters = TailCounters()
+        self.patterns = tuple(patterns)
+        self._from_beginning = from_beginning
+        self._watcher = watcher
+        self._clock = clock
+        self._followed: dict[Identity, _Followed] = {}
+        self._next_scan: float | None = None  # None until the first look
+
+    def read(self, limit: int) -> Iterator[Block]:
+        """Yield what is new, at most about `limit` bytes. A file that may not be read is tried again at each look."""
+        yield from self._scan_if_due()
+        for file in list(self._followed.values()):
+            for block in self._read_file(file):
+                yield block
+                limit -= len(block.data)
+                if limit <= 0:
+                    return
+
+    def files(self) -> int:
+        """Return how many files are followed; one that has lost its name counts until it is drained."""
+        return len(self._followed)
+
+    def lag(self) -> int:
+        """Return how many bytes are written and not yet read."""
+        return sum(file.lag() for file in self._followed.values())
+
+    def close(self) -> None:
+        """Close every file and the watcher."""
+        self._watcher.close()
+        for file in self._followed.values():
+            file.file.close()
+        self._followed.clear()
+
+    def _scan_if_due(self) -> Iterator[Block]:
+        now = self._clock.monotonic()
+        first = self._next_scan is None
+        if self._watcher.changed() or self._next_scan is None or now >= self._next_scan:
+            self._next_scan = now + SCAN_SECONDS
+            yield from self._scan(first, now)
+
+    def _scan(self, first: bool, now: float) -> Iterator[Block]:
+        """Look at the names: open what is new, retire what has lost its name, drop what has been drained."""
+        self._watcher.watch({os.path.dirname(path) or "." for path in self.patterns})
+        named: set[Identity] = set()
+        for path in self._matches():
+            identity = _identity(path)
+            if identity is None:
+                continue
+            named.add(identity)
+            if identity in self._followed:
+                self._followed[identity].path = path
+            else:
+                yield from self._open(path, first)
+        self._retire(named, now)
+
+    def _matches(self) -> list[str]:
+        paths = (glob(pattern) if has_magic(pattern) else [pattern] for pattern in self.patterns)
+        return sorted({path for group in paths for path in group})
+
+    def _open(self, path: str, first: bool) -> Iterator[Block]:
+        try:
+            file = FileIO(path)
+        except OSError:
+            return  # gone since it was listed, or its mode is set only after its creation: the next look tells
+        status = os.fstat(file.fileno())
+        followed = self._followed[status.st_dev, status.st_ino] = _Followed(file, path)
+        if not first:
+            self.counters.rotations["rename"] += any(
+                other.path == path for other in self._followed.values() if other is not followed
+            )
+        elif self._from_beginning:
+            followed.live = False
+        else:
+            yield Block(_complete(os.pread(file.fileno(), BLOCK, 0)), live=False, head=True)
+            followed.offset = _last_line_end(file, status.st_size)
+
+    def _retire(self, named: set[Identity], now: float) -> None:
+        for identity, file in list(self._followed.items()):
+            if identity in named:
+                file.retired = None
+            elif file.retired is None:
+                file.retired = now
+            elif now - file.retired > DRAIN_SECONDS:
+                file.file.close()
+                del self._followed[identity]
+
+    def _read_file(self, file: _Followed) -> Iterator[Block]:
+        """Yield the file's new lines block by block until its end."""
+        if os.fstat(file.file.fileno()).st_size < file.offset:
+            self.counters.rotations["truncate"] += 1
+            file.offset, file.partial, file.skipping = 0, b"", False
+        while data := os.pread(file.file.fileno(), BLOCK, file.offset):
+            file.offset += len(data)
+            self.counters.bytes += len(data)
+            lines = self._lines(file, data)
+            if lines:
+                self.counters.lines += lines.count(b"\n")
+                yield Block(lines, file.live)
+        file.live = True
+
+    def _lines(self, file: _Followed, data: bytes) -> bytes:
+        """Return the complete lines among what was kept back and `data`; keep back the unfinished last one."""
+        if file.skipping:
+            _, newline, data = data.partition(b"\n")
+            if not newline:
+                return b""
+            file.skipping = False
+        data = file.partial + data
+        lines = _complete(data)
+        file.partial = data[len(lines) :]
+        if len(file.partial) > BLOCK:
+            self.counters.truncated_lines += 1
+            file.partial, file.skipping = b"", True
+        return lines
+
+
+def _identity(path: str) -> Identity | None:
+    """Return what names a regular file while it is open; None for what is not there or cannot be followed."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return (status.st_dev, status.st_ino) if S_ISREG(status.st_mode) else None
+
+
+def _complete(data: bytes) -> bytes:
+    """Return the part of `data` that ends with its last newline."""
+    return data[: data.rfind(b"\n") + 1]
+
+
+def _last_line_end(file: FileIO, size: int) -> int:
+    """Return the offset after the last newline within the last block of the file, so that no line is cut in two."""
+    start = max(0, size - BLOCK)
+    tail = os.pread(file.fileno(), size - start, start)
+    end = tail.rfind(b"\n") + 1
+    return start + end if end else size

@@ -1,0 +1,235 @@
+"""An engine's log as a source."""
+
+import os
+import time
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from solpi_exporter.engine.reading import EngineReading
+from solpi_exporter.engine.source import METRICS, LogSource, stamp_time
+from solpi_exporter.engine.tail import Tailer
+from solpi_exporter.engine.vllm import VLLM
+from solpi_exporter.source import SourceError
+from tests.fakes import RECORDINGS, FakeClock, FakeWatcher, values
+
+HEAD = "(APIServer pid=800) INFO 11-29 15:45:33 [loggers.py:273] "
+START = (
+    "(EngineCore pid=8) INFO 11-29 15:45:01 [core.py:1] Initializing a V1 LLM engine (v0.24.0) with config: model='m', "
+)
+SIZE = "(EngineCore pid=8) INFO 11-29 15:45:03 [kv.py:2] GPU KV cache size: 8,192 tokens"
+
+
+def stats(running: int, rate: float, engine: int = 0) -> str:
+    return HEAD + (
+        f"Engine {engine:03d}: Avg prompt throughput: 0.0 tokens/s, Avg generation throughput: {rate} tokens/s, "
+        f"Running: {running} reqs, Waiting: 0 reqs, GPU KV cache usage: 5.0%"
+    )
+
+
+class Log:
+    """A log file and the source that follows it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.clock = FakeClock()
+        self.source: LogSource
+
+    def write(self, *lines: str) -> None:
+        with self.path.open("a") as file:
+            file.writelines(f"{line}\n" for line in lines)
+
+    def follow(self, *, from_beginning: bool = True) -> None:
+        tailer = Tailer([str(self.path)], from_beginning=from_beginning, watcher=FakeWatcher(), clock=self.clock)
+        self.source = LogSource("s", tailer, VLLM, self.clock, timeout=30.0)
+
+    def poll(self) -> dict[str, dict[tuple[str, ...], Any]]:
+        self.clock.now += 1.0
+        return values([sample for reading in self.source.poll() for sample in reading.samples()])
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[Log]:
+    one = Log(tmp_path / "vllm.log")
+    one.follow()
+    yield one
+    one.source.close()
+
+
+def test_the_last_report_of_each_engine_is_shown(log: Log) -> None:
+    """Later lines replace earlier ones, engine by engine."""
+    log.write(stats(1, 50.0), stats(4, 100.0), stats(8, 400.0, engine=1))
+
+    shown = log.poll()
+
+    assert shown["solpi_engine_requests"] == {
+        ("s", "0", "running"): 4.0,
+        ("s", "0", "waiting"): 0.0,
+        ("s", "1", "running"): 8.0,
+        ("s", "1", "waiting"): 0.0,
+    }
+    assert shown["solpi_engine_mean_token_seconds"] == {("s", "0"): 0.04, ("s", "1"): 0.02}
+
+
+def test_the_last_values_stay_while_the_log_is_silent(log: Log) -> None:
+    """Silence is no zero: the values stand beside the time of the report."""
+    log.write(stats(4, 100.0))
+    reported = log.poll()["solpi_engine_last_report_timestamp_seconds"]
+
+    log.clock.now += 3600.0
+    shown = log.poll()
+
+    assert shown["solpi_engine_requests"][("s", "0", "running")] == 4.0
+    assert shown["solpi_engine_last_report_timestamp_seconds"] == reported
+
+
+def test_a_live_line_is_as_old_as_its_arrival(log: Log) -> None:
+    """Its own stamp has no year and no zone."""
+    log.write("nothing")
+    log.poll()
+    log.write(stats(4, 100.0))
+
+    shown = log.poll()
+
+    assert shown["solpi_engine_last_report_timestamp_seconds"][("s", "0")] == log.clock.time()
+
+
+def test_a_line_of_the_past_is_as_old_as_its_stamp(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading yesterday's log must not make a dead engine look alive."""
+    utc(monkeypatch)
+    log.clock.wall = datetime.fromisoformat("2026-11-30T12:00:00+00:00").timestamp()
+    log.clock.now = 0.0
+    log.write(stats(4, 100.0))
+
+    shown = log.poll()
+
+    then = datetime.fromisoformat("2026-11-29T15:45:33+00:00").timestamp()
+    assert shown["solpi_engine_last_report_timestamp_seconds"][("s", "0")] == then
+
+
+def utc(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+
+
+@pytest.mark.parametrize(
+    ("stamp", "now", "then"),
+    [
+        ("12-31 23:59:59", "2027-01-01T00:00:10", "2026-12-31T23:59:59"),
+        ("01-01 00:00:05", "2027-01-01T00:00:10", "2027-01-01T00:00:05"),
+        ("01-01 00:00:05", "2026-12-31T23:59:59", "2026-12-31T23:59:59"),
+        ("02-29 12:00:00", "2029-03-01T00:00:00", "2028-02-29T12:00:00"),
+        ("11-29 15:00:00", "2026-11-29T14:00:00", "2026-11-29T14:00:00"),
+    ],
+    ids=["year before", "this year", "a second ahead over the year", "leap day", "a zone ahead"],
+)
+def test_a_stamp_gets_the_latest_year_that_does_not_lie_ahead(
+    monkeypatch: pytest.MonkeyPatch, stamp: str, now: str, then: str
+) -> None:
+    """Around New Year too; a stamp that lies ahead within a day is a zone's doing and is now."""
+    utc(monkeypatch)
+
+    result = stamp_time(stamp, datetime.fromisoformat(f"{now}+00:00").timestamp())
+
+    assert result == datetime.fromisoformat(f"{then}+00:00").timestamp()
+
+
+def test_facts_are_found_in_the_head_of_a_log_joined_late(log: Log) -> None:
+    """From the end, reports of the past are not shown; what the engine told at its start is."""
+    log.write(START + "enforce_eager=True, ", SIZE, stats(4, 100.0))
+    log.follow(from_beginning=False)
+
+    shown = log.poll()
+
+    assert shown["solpi_engine_info"] == {("s", "0.24.0", "m"): 1.0}
+    assert shown["solpi_engine_setting_info"] == {("s", "enforce_eager", "True"): 1.0}
+    assert shown["solpi_engine_kv_cache_capacity_tokens"] == {("s", "0"): 8192.0}
+    assert "solpi_engine_requests" not in shown
+    assert shown["solpi_log_matched_lines_total"][("s", "stats")] == 0
+
+
+def test_an_engine_that_starts_anew_ends_what_the_old_one_said(log: Log) -> None:
+    """The old engine's requests are not the new one's."""
+    log.write(START, SIZE, stats(4, 100.0))
+    log.poll()
+
+    log.write(START.replace("0.24.0", "0.25.0"))
+    shown = log.poll()
+
+    assert "solpi_engine_requests" not in shown
+    assert "solpi_engine_kv_cache_capacity_tokens" not in shown
+    assert shown["solpi_engine_info"] == {("s", "0.25.0", "m"): 1.0}
+
+
+def test_an_idle_engine_has_no_mean_token(log: Log) -> None:
+    """Nothing running, or nothing generated, is no time between tokens."""
+    log.write(stats(0, 100.0))
+    assert "solpi_engine_mean_token_seconds" not in log.poll()
+
+    log.write(stats(4, 0.0))
+    assert "solpi_engine_mean_token_seconds" not in log.poll()
+
+
+def test_blocks_become_tokens_where_the_block_size_was_told(log: Log) -> None:
+    """V0 prints blocks; its arguments hold the block size, where it was given."""
+    log.write("INFO 11-29 15:39:18 [e.py:1] # cpu blocks: 192, # CPU blocks: 0")
+    assert "solpi_engine_kv_cache_capacity_tokens" not in log.poll()
+
+    log.write("INFO 11-29 15:38:59 [a.py:1] args: Namespace(model='m', block_size=16, seed=None)")
+
+    assert log.poll()["solpi_engine_kv_cache_capacity_tokens"] == {("s", "0"): 3072.0}
+
+
+def test_a_missing_log_is_a_failure_that_says_where_it_looked(log: Log) -> None:
+    """The server was asked for; its readings come once the file is there."""
+    with pytest.raises(SourceError, match=f"no readable log of server s at {log.path}"):
+        log.poll()
+
+    log.write(stats(4, 100.0))
+
+    assert "solpi_engine_requests" in log.poll()
+
+
+def test_a_log_that_goes_away_is_a_failure_after_its_drain(log: Log) -> None:
+    """While the removed file may still grow, its source goes on; then it says so."""
+    log.write(stats(4, 100.0))
+    log.poll()
+    log.path.unlink()
+    log.poll()
+
+    log.clock.now += 11.0
+    with pytest.raises(SourceError, match="no readable log"):
+        log.poll()
+
+
+def test_following_is_counted(log: Log) -> None:
+    """Lines, bytes, matches by kind, and the lag."""
+    log.write("nothing", START, stats(4, 100.0))
+
+    shown = log.poll()
+
+    assert shown["solpi_log_lines_total"] == {("s",): 3}
+    assert shown["solpi_log_bytes_total"] == {("s",): os.path.getsize(log.path)}
+    assert shown["solpi_log_matched_lines_total"] == {("s", "stats"): 1, ("s", "capacity"): 0, ("s", "setting"): 1}
+    assert shown["solpi_log_lag_bytes"] == {("s",): 0}
+    assert {metric.name for metric in METRICS} <= shown.keys()
+
+
+def test_a_prompt_that_quotes_reports_gives_none(log: Log) -> None:
+    """V0 logs every request with its prompt; the recorded ones and this one report nothing."""
+    log.write(f"INFO 11-29 15:39:18 [logger.py:1] Received request a: prompt: '{stats(4, 1.0)}', params: x")
+
+    assert "solpi_engine_requests" not in log.poll()
+
+
+def test_two_engines_of_the_recorded_run(log: Log) -> None:
+    """The data-parallel recording ends with both of its engines idle."""
+    log.path.write_bytes((RECORDINGS / "vllm-0.32.0" / "dp2-one-api-server.log").read_bytes())
+    log.clock.now += 1.0
+
+    engines = {reading.engine: reading.running for reading in log.source.poll() if isinstance(reading, EngineReading)}
+
+    assert engines == {"0": 0.0, "1": 0.0}

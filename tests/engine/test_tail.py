@@ -1,0 +1,298 @@
+"""Following files. The clock and the watcher are fakes; the files are real."""
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from solpi_exporter.engine import tail
+from solpi_exporter.engine.tail import BLOCK, DRAIN_SECONDS, SCAN_SECONDS, Block, Tailer
+from tests.fakes import FakeClock, FakeWatcher
+
+EVERYTHING = 1 << 40
+
+
+class Following:
+    """A tailer on a folder, asked again and again."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "vllm.log"
+        self.clock = FakeClock()
+        self.watcher = FakeWatcher()
+        self.tailer: Tailer
+
+    def start(self, *patterns: str, from_beginning: bool = True) -> None:
+        chosen = patterns or (str(self.path),)
+        self.tailer = Tailer(chosen, from_beginning=from_beginning, watcher=self.watcher, clock=self.clock)
+
+    def blocks(self, *, later: float = SCAN_SECONDS) -> list[Block]:
+        """Return what is read `later` seconds after the last time."""
+        self.clock.now += later
+        return list(self.tailer.read(EVERYTHING))
+
+    def lines(self, *, later: float = SCAN_SECONDS) -> list[bytes]:
+        return [line for block in self.blocks(later=later) for line in block.data.split(b"\n")[:-1]]
+
+    def append(self, text: str, path: Path | None = None) -> None:
+        with (path or self.path).open("a") as file:
+            file.write(text)
+
+
+@pytest.fixture
+def following(tmp_path: Path) -> Iterator[Following]:
+    one = Following(tmp_path)
+    yield one
+    one.tailer.close()
+
+
+def test_lines_are_yielded_once_they_are_complete(following: Following) -> None:
+    """A line written in two pieces is one line, and is not seen before its end."""
+    following.append("one\ntw")
+    following.start()
+    assert following.lines() == [b"one"]
+
+    following.append("o\nthree\n")
+
+    assert following.lines() == [b"two", b"three"]
+    assert following.lines() == []
+
+
+def test_growth_is_seen_without_a_scan(following: Following) -> None:
+    """Between two looks at the folder the open file is followed all the same."""
+    following.append("one\n")
+    following.start()
+    following.lines()
+
+    following.append("two\n")
+
+    assert following.lines(later=0.1) == [b"two"]
+
+
+def test_from_the_end_only_what_comes_later_counts(following: Following) -> None:
+    """The existing lines are shown once as a head, for start-up facts, and are not counted as lines."""
+    following.append("start-up\nold\n")
+    following.start(from_beginning=False)
+    assert following.blocks() == [Block(b"start-up\nold\n", live=False, head=True)]
+    assert following.tailer.counters.lines == 0
+
+    following.append("new\n")
+
+    assert following.blocks() == [Block(b"new\n", live=True)]
+
+
+def test_from_the_end_begins_with_a_whole_line(following: Following) -> None:
+    """A line that was unfinished at the start is read from its beginning once it is complete."""
+    following.append("old\nhalf")
+    following.start(from_beginning=False)
+    following.lines()
+
+    following.append(" and half\n")
+
+    assert following.lines() == [b"half and half"]
+
+
+def test_history_is_told_from_what_is_live(following: Following) -> None:
+    """What stood in the file at the start is history; once its end was reached, everything is live."""
+    following.append("old\n")
+    following.start()
+    assert [block.live for block in following.blocks()] == [False]
+
+    following.append("new\n")
+
+    assert [block.live for block in following.blocks()] == [True]
+
+
+def test_a_file_that_appears_later_is_read_from_its_beginning(following: Following) -> None:
+    """Also when the tailer started at the end of what there was."""
+    following.start(from_beginning=False)
+    assert following.lines() == []
+
+    following.append("one\n")
+
+    assert following.lines() == [b"one"]
+
+
+def test_a_hint_shortens_the_wait(following: Following) -> None:
+    """With the watcher's word a new file is found at once, without it at the next look."""
+    following.start()
+    following.lines()
+    following.append("one\n")
+    assert following.lines(later=0.1) == []
+
+    following.watcher.hint = True
+
+    assert following.lines(later=0.1) == [b"one"]
+    assert following.watcher.directories == {str(following.path.parent)}
+
+
+def test_rename_and_create(following: Following) -> None:
+    """The old file's last lines and the new file's first ones all count, once each."""
+    following.append("one\n")
+    following.start()
+    following.lines()
+
+    following.append("two\n")
+    following.path.rename(following.path.with_suffix(".1"))
+    following.append("three\n")
+
+    assert following.lines() == [b"two", b"three"]
+    assert following.tailer.counters.rotations == {"rename": 1, "truncate": 0}
+
+
+def test_a_writer_that_has_not_noticed_the_rotation(following: Following) -> None:
+    """Lines written into the renamed file are still read, until it is taken to be drained."""
+    following.append("one\n")
+    following.start()
+    following.lines()
+    old = following.path.with_suffix(".1")
+    following.path.rename(old)
+    following.append("new\n")
+    following.lines()
+
+    following.append("late\n", old)
+    assert following.lines() == [b"late"]
+
+    following.lines(later=DRAIN_SECONDS + SCAN_SECONDS)
+    following.append("too late\n", old)
+    assert following.lines() == []
+    assert following.tailer.files() == 1
+
+
+def test_a_pattern_that_matches_the_renamed_file_too(following: Following) -> None:
+    """The same file under a new name goes on where it was and is not counted again."""
+    following.append("one\ntwo\n")
+    following.start(str(following.path) + "*")
+    following.lines()
+
+    following.path.rename(f"{following.path}.1")
+    following.append("three\n")
+
+    assert following.lines() == [b"three"]
+
+
+def test_truncation(following: Following) -> None:
+    """A file cut to nothing is read from its beginning again."""
+    following.append("one\ntwo\n")
+    following.start()
+    following.lines()
+
+    following.path.write_text("three\n")
+
+    assert following.lines() == [b"three"]
+    assert following.tailer.counters.rotations == {"rename": 0, "truncate": 1}
+
+
+def test_delete_and_create(following: Following) -> None:
+    """A new file under the old name is a new file, though the system may give it the old inode."""
+    following.append("one\n")
+    following.start()
+    following.lines()
+
+    following.path.unlink()
+    following.append("two\n")
+
+    assert following.lines() == [b"two"]
+
+
+def test_a_symbolic_link_that_is_switched(following: Following, tmp_path: Path) -> None:
+    """The link's target is what is followed; both targets are read to their end."""
+    (tmp_path / "a").write_text("one\n")
+    (tmp_path / "b").write_text("two\n")
+    following.path.symlink_to(tmp_path / "a")
+    following.start()
+    assert following.lines() == [b"one"]
+
+    following.path.unlink()
+    following.path.symlink_to(tmp_path / "b")
+
+    assert following.lines() == [b"two"]
+
+
+def test_a_folder_that_appears_later(following: Following, tmp_path: Path) -> None:
+    """A path may be followed before its folder exists."""
+    path = tmp_path / "later" / "vllm.log"
+    following.start(str(path))
+    assert following.lines() == []
+
+    path.parent.mkdir()
+    path.write_text("one\n")
+
+    assert following.lines() == [b"one"]
+
+
+def test_what_is_no_regular_file_is_left_alone(following: Following, tmp_path: Path) -> None:
+    """A folder or a pipe that matches the pattern does not stop the rest."""
+    (tmp_path / "folder.log").mkdir()
+    os.mkfifo(tmp_path / "pipe.log")
+    following.append("one\n")
+    following.start(str(tmp_path / "*.log"))
+
+    assert following.lines() == [b"one"]
+
+
+def test_a_file_without_permission_is_tried_again(following: Following, monkeypatch: pytest.MonkeyPatch) -> None:
+    """logrotate's chmod comes after its create; until then there is nothing to read, and no error."""
+    following.append("one\n")
+    following.start()
+    refused: Callable[[str], None] = _refuse
+    monkeypatch.setattr(tail, "FileIO", refused)
+    assert following.lines() == []
+    assert following.tailer.files() == 0
+
+    monkeypatch.undo()
+
+    assert following.lines() == [b"one"]
+
+
+def _refuse(path: str) -> None:
+    raise PermissionError(13, "Permission denied", path)
+
+
+def test_a_line_without_end_is_passed_over(following: Following) -> None:
+    """Memory stays bounded; the lines around it count, and it is counted as passed over."""
+    following.append("before\n" + "x" * (3 * BLOCK))
+    following.start()
+    assert following.lines() == [b"before"]
+    assert following.tailer.counters.truncated_lines == 1
+
+    following.append("x\nafter\n")
+
+    assert following.lines() == [b"after"]
+
+
+def test_counters_and_lag(following: Following) -> None:
+    """Bytes and lines as read; the lag is what is written and not read yet."""
+    following.append("one\ntwo\n")
+    following.start()
+    following.lines()
+    assert (following.tailer.counters.lines, following.tailer.counters.bytes) == (2, 8)
+
+    following.append("three\n")
+
+    assert following.tailer.lag() == 6
+
+
+def test_one_read_is_bounded(following: Following) -> None:
+    """A long history is read over several polls and nothing of it is lost between them."""
+    following.append("".join(f"{number}\n" for number in range(1_000_000)))
+    following.start()
+
+    first = list(following.tailer.read(BLOCK))
+    rest = following.blocks()
+
+    assert sum(len(block.data) for block in first) <= 2 * BLOCK
+    data = b"".join(block.data for block in (*first, *rest))
+    assert data.split(b"\n")[:-1] == [b"%d" % number for number in range(1_000_000)]
+
+
+def test_closing_closes_everything(following: Following) -> None:
+    """No descriptor and no watch is left."""
+    following.append("one\n")
+    following.start()
+    following.lines()
+
+    following.tailer.close()
+
+    assert following.watcher.closed
+    assert following.tailer.files() == 0

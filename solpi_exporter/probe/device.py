@@ -1,0 +1,41 @@
+"""Chooses the bench for a device. Importing this imports torch, so only probe/source.py does, when a run is due."""
+
+from collections.abc import Sequence
+
+import torch
+
+from solpi_exporter.probe.bench import Bench
+from solpi_exporter.probe.cpu import CpuBench
+from solpi_exporter.probe.cuda import CudaBench
+from solpi_exporter.probe.shape import SHAPES
+from solpi_exporter.source import SourceError
+
+LARGE_MEMORY = 30 << 30  # bytes of GPU memory from which the 8B-shaped layer is taken by default
+
+
+def make_bench(device: str, shape: str, batches: Sequence[int]) -> Bench:
+    """Make the bench for `device` and `shape`, either of which may be "auto"; raise SourceError when it cannot be."""
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    if device == "cpu":
+        return CpuBench(SHAPES["small" if shape == "auto" else shape], batches)
+    index = int(device.partition(":")[2] or 0)
+    if index >= torch.cuda.device_count():
+        raise SourceError(f"probe.device {device} is not there: torch {torch.__version__} sees {_seen()}")
+    try:
+        return CudaBench(SHAPES[_shape_for(index) if shape == "auto" else shape], batches, torch.device("cuda", index))
+    except torch.OutOfMemoryError as error:
+        free, total = (amount >> 20 for amount in torch.cuda.mem_get_info(index))
+        raise SourceError(
+            f"the probe does not fit on {device} ({free} of {total} MiB free): choose a smaller probe.shape, or leave "
+            "it more room (vLLM: lower --gpu-memory-utilization)"
+        ) from error
+
+
+def _shape_for(index: int) -> str:
+    return "8b" if torch.cuda.get_device_properties(index).total_memory >= LARGE_MEMORY else "1b"
+
+
+def _seen() -> str:
+    count = torch.cuda.device_count()
+    return f"{count} CUDA device{'s' * (count != 1)}"

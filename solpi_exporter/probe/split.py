@@ -1,0 +1,108 @@
+"""The split of a token: pure arithmetic from the times that were taken to the four phases.
+
+The phases are differences of four aggregates, so they sum to the token's wall time whatever the estimator is.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+PHASES = ("compute", "memory", "scheduling", "sync")
+MAX_RESIDUE = 0.05  # of the token; more than this in the wrong direction is not a measurement
+MAX_EXCESS = 1.05  # of the device span; a graph that takes longer than the launched step met contention
+
+
+class NoisyRun(Exception):
+    """The times contradict each other: counted, and no split is made of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """One token in seconds; the phases sum to `token`. `residue` is what clamping at zero moved."""
+
+    token: float
+    compute: float
+    memory: float
+    scheduling: float
+    sync: float
+    residue: float = 0.0
+
+    @property
+    def phases(self) -> dict[str, float]:
+        """The four phases by name."""
+        return {phase: getattr(self, phase) for phase in PHASES}
+
+    @property
+    def control_ratio(self) -> float:
+        """The share of the token that the control layer takes: scheduling and sync."""
+        return (self.scheduling + self.sync) / self.token
+
+
+def trimmed_mean(values: Sequence[float], low: float = 0.1, high: float = 0.6) -> float:
+    """Return the mean of the values between two quantiles: the quiet ones, without the luckiest few."""
+    ordered = sorted(values)
+    first = int(low * len(ordered))
+    kept = ordered[first : max(int(high * len(ordered)), first + 1)]
+    return sum(kept) / len(kept)
+
+
+def split_gpu(wall: float, span: float, graph: float, graph_without_kv: float) -> Split:
+    """Split a token on a GPU: W wall, E device span, G the same step as a graph, G0 with one KV block.
+
+    sync = W - E, scheduling = E - G, memory = G - G0, compute = G0. Raises NoisyRun when G exceeds 1.05 E.
+    """
+    if graph > MAX_EXCESS * span:
+        raise NoisyRun(f"the graph took {graph / span:.2f} of the launched step's device time: the GPU was shared")
+    return settle(
+        token=wall,
+        compute=graph_without_kv,
+        memory=graph - graph_without_kv,
+        scheduling=span - graph,
+        sync=wall - span,
+    )
+
+
+def split_cpu(wall: float, step: float, step_without_kv: float, dispatch: float) -> Split:
+    """Split a token on a CPU, where the host computes: F the step, A with one KV block, T the same calls on nothing.
+
+    sync = W - F (the read-back), scheduling = T, memory = F - A, compute = A - T.
+    """
+    return settle(
+        token=wall,
+        compute=step_without_kv - dispatch,
+        memory=step - step_without_kv,
+        scheduling=dispatch,
+        sync=wall - step,
+    )
+
+
+def settle(*, token: float, compute: float, memory: float, scheduling: float, sync: float) -> Split:
+    """Set negative phases to zero and take them from their partner; raise NoisyRun when that is much."""
+    compute, memory, moved = _clamp(compute, memory)
+    scheduling, sync, moved_too = _clamp(scheduling, sync)
+    residue = moved + moved_too
+    if residue > MAX_RESIDUE * token or min(compute, memory, scheduling, sync) < 0:
+        raise NoisyRun(f"{residue / token:.1%} of the token came out negative")
+    return Split(token, compute, memory, scheduling, sync, residue)
+
+
+def _clamp(one: float, other: float) -> tuple[float, float, float]:
+    """Return the pair with the negative one at zero and their sum kept, and how much that moved."""
+    if one < 0:
+        return 0.0, other + one, -one
+    if other < 0:
+        return one + other, 0.0, -other
+    return one, other, 0.0
+
+
+def standard_errors(rounds: Sequence[Split]) -> dict[str, float]:
+    """Return the standard error of each phase from splits of single rounds; empty for fewer than two."""
+    count = len(rounds)
+    if count < 2:
+        return {}
+    errors: dict[str, float] = {}
+    for phase in PHASES:
+        values = [split.phases[phase] for split in rounds]
+        mean = sum(values) / count
+        variance = sum((value - mean) ** 2 for value in values) / (count - 1)
+        errors[phase] = (variance / count) ** 0.5
+    return errors

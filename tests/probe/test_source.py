@@ -1,0 +1,144 @@
+"""The probe as a source, on a fake bench."""
+
+import sys
+from contextlib import nullcontext
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from solpi_exporter.probe import source as module
+from solpi_exporter.probe.bench import Bench
+from solpi_exporter.probe.source import BOUNDS, METRICS, ProbeSource, open_bench
+from solpi_exporter.source import SourceAbsent, SourceError
+from tests.fakes import FakeBench, FakeClock, batch_result, values
+
+ON = ("cuda:0", "GPU-1")
+
+
+def source_of(bench: Bench, *batches: int, clock: FakeClock | None = None) -> ProbeSource:
+    return ProbeSource(lambda: bench, batches or (1,), nullcontext(), clock or FakeClock(), 300.0)
+
+
+def shown(source: ProbeSource) -> dict[str, dict[tuple[str, ...], Any]]:
+    return values([sample for reading in source.poll() for sample in reading.samples()])
+
+
+def test_the_published_phases_sum_to_the_published_token() -> None:
+    """What a dashboard stacks is what the token took."""
+    result = shown(source_of(FakeBench({1: batch_result(1)})))
+
+    phases = result["solpi_probe_phase_seconds"]
+    assert phases == {
+        (*ON, "1", "compute", "measured"): 5e-3,
+        (*ON, "1", "memory", "measured"): 1e-3,
+        (*ON, "1", "scheduling", "measured"): 3e-3,
+        (*ON, "1", "sync", "measured"): 1e-3,
+    }
+    assert sum(phases.values()) == pytest.approx(
+        result["solpi_probe_token_seconds"][(*ON, "1", "eager_sync", "measured")]
+    )
+    assert result["solpi_probe_control_ratio"] == {(*ON, "1"): pytest.approx(0.4)}
+
+
+def test_a_noisy_batch_has_raw_costs_and_no_split() -> None:
+    """It is counted; its neighbour's split stands."""
+    result = shown(source_of(FakeBench({1: batch_result(1, "contention"), 8: batch_result(8)}), 1, 8))
+
+    assert {labels[2] for labels in result["solpi_probe_phase_seconds"]} == {"8"}
+    assert {labels[2] for labels in result["solpi_probe_token_seconds"]} == {"8"}
+    assert {labels[2] for labels in result["solpi_probe_enqueue_seconds"]} == {"1", "8"}
+    assert result["solpi_probe_runs_total"] == {("success",): 1, ("noisy",): 1}
+
+
+def test_step_times_accumulate_over_runs() -> None:
+    """The histogram is a total: two runs of three steps are six."""
+    source = source_of(FakeBench({1: batch_result(1)}))
+    source.poll()
+
+    steps = shown(source)["solpi_probe_step_seconds"][(*ON, "1", "eager_sync")]
+
+    assert steps.count == 6
+    assert steps.sum == pytest.approx(0.06)
+
+
+def test_last_success_is_when_a_split_was_made() -> None:
+    """A noisy run does not move it."""
+    clock, bench = FakeClock(), FakeBench({1: batch_result(1, "contention")})
+    source = source_of(bench, clock=clock)
+    assert "solpi_probe_last_success_timestamp_seconds" not in shown(source)
+
+    bench.results[1] = batch_result(1)
+    assert shown(source)["solpi_probe_last_success_timestamp_seconds"] == {(): clock.time()}
+
+
+def test_the_bench_is_made_once_and_kept() -> None:
+    """Its memory must not come and go beside a serving engine."""
+    made: list[FakeBench] = []
+
+    def make() -> FakeBench:
+        made.append(FakeBench({1: batch_result(1)}))
+        return made[-1]
+
+    source = ProbeSource(make, (1,), nullcontext(), FakeClock(), 300.0)
+    assert made == []
+
+    source.poll()
+    source.poll()
+
+    assert len(made) == 1
+
+
+def test_a_bench_that_cannot_be_made_is_tried_again() -> None:
+    """A GPU whose memory is full now may have room later."""
+    tries = 0
+
+    def make() -> FakeBench:
+        nonlocal tries
+        tries += 1
+        if tries == 1:
+            raise SourceError("does not fit")
+        return FakeBench({1: batch_result(1)})
+
+    source = ProbeSource(make, (1,), nullcontext(), FakeClock(), 300.0)
+    with pytest.raises(SourceError, match="does not fit"):
+        source.poll()
+
+    assert len(source.poll()) == 2
+
+
+def test_everything_it_yields_is_in_its_table_of_metrics() -> None:
+    """The reference is complete."""
+    readings = source_of(FakeBench({1: batch_result(1)})).poll()
+
+    assert {sample.metric for reading in readings for sample in reading.samples()} <= set(METRICS)
+
+
+def test_without_torch_the_probe_is_absent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And says how to get it."""
+    monkeypatch.setattr(module, "find_spec", lambda name: None)
+
+    with pytest.raises(SourceAbsent, match=r"pip install 'solpi-exporter\[probe\]'"):
+        open_bench("auto", "auto", [1])
+
+
+def test_a_device_that_is_not_there_is_named() -> None:
+    """With what torch sees instead."""
+    with pytest.raises(SourceError, match=r"probe.device cuda:7 is not there: torch .* sees \d CUDA device"):
+        open_bench("cuda:7", "auto", [1])
+
+
+def test_auto_takes_what_there_is() -> None:
+    """Some device, with real torch."""
+    identity = open_bench("auto", "small", [1]).identity
+
+    assert identity.device in ("cpu", "cuda:0")
+    assert identity.shape == "small"
+    assert "torch" in sys.modules
+
+
+def test_bounds_ascend_from_a_tenth_of_a_millisecond_to_a_second() -> None:
+    """Fine enough for a P99 of a token, few enough to store."""
+    assert list(BOUNDS) == sorted(set(BOUNDS))
+    assert (BOUNDS[0], BOUNDS[-1]) == (1e-4, 1.0)
+    assert max(high / low for low, high in pairwise(BOUNDS)) <= 1.7

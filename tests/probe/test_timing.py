@@ -1,0 +1,95 @@
+"""How a step is timed, and when it is void."""
+
+import gc
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from solpi_exporter.probe.timing import throttled_periods, time_step, undisturbed
+
+
+def burn(seconds: float) -> None:
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        pass
+
+
+def test_enqueue_and_finish_are_parts_of_the_wall_time() -> None:
+    """The enqueue's span ends where waiting begins; a thread that computes is on the CPU."""
+    step = time_step(lambda: burn(0.004), lambda: burn(0.002))
+
+    assert step.enqueue >= 0.004
+    assert step.wall >= step.enqueue + 0.002
+    assert step.enqueue_cpu <= step.wall
+    assert step.span is None
+
+
+def test_waiting_is_off_the_cpu() -> None:
+    """Time in which the enqueuing thread does not run shows as such."""
+
+    def wait() -> None:
+        threading.Event().wait(0.02)
+
+    step = time_step(wait, lambda: None)
+
+    assert step.off_cpu >= 0.015
+
+
+def test_a_step_beside_a_busy_sibling_is_void() -> None:
+    """A thread of this process that computes takes the GIL from the step."""
+    stop = threading.Event()
+
+    def compute() -> None:
+        while not stop.is_set():
+            burn(0.001)
+
+    sibling = threading.Thread(target=compute)
+    sibling.start()
+    try:
+        step = time_step(lambda: burn(0.05), lambda: None)
+    finally:
+        stop.set()
+        sibling.join()
+
+    assert step.void
+
+
+def test_a_step_alone_is_not_void() -> None:
+    """The best of several, since this machine's own housekeeping is not ours to stop."""
+    assert not all(time_step(lambda: burn(0.005), lambda: None).void for _ in range(20))
+
+
+def test_the_collector_is_kept_out_and_let_in_again() -> None:
+    """Also when a step fails."""
+    seen: list[bool] = []
+
+    def fail() -> None:
+        with undisturbed():
+            seen.append(gc.isenabled())
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+
+    assert seen == [False]
+    assert gc.isenabled()
+
+
+def test_throttling_is_read_from_the_own_cgroup(tmp_path: Path) -> None:
+    """cgroup v2's own line, the folder below the mount, the count by name."""
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "a" / "b" / "cpu.stat").write_text("usage_usec 1\nnr_periods 9\nnr_throttled 4\n")
+    (tmp_path / "cgroup").write_text("1:name=systemd:/x\n0::/a/b\n")
+
+    assert throttled_periods(tmp_path, tmp_path / "cgroup") == 4
+
+
+@pytest.mark.parametrize("cgroup", [None, "1:cpu:/x\n", "0::/elsewhere\n"], ids=["no file", "v1", "no such folder"])
+def test_throttling_is_not_known_without_cgroup_v2(tmp_path: Path, cgroup: str | None) -> None:
+    """Unknown is not zero, and no error."""
+    if cgroup is not None:
+        (tmp_path / "cgroup").write_text(cgroup)
+
+    assert throttled_periods(tmp_path, tmp_path / "cgroup") is None

@@ -1,0 +1,260 @@
+"""The serving engine's own token, without touching it: what readings of GPU and engine say together.
+
+    busy = GPU busy seconds / engine steps    ITL = mean time between tokens    lost = max(0, ITL - busy)
+
+over one window whose two ends are the same instants for both sides. Idle time adds to neither side, so a half-idle
+server is not mistaken for a slow one. See docs/probe.md for what it can and cannot say.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TypeVar
+
+from solpi_exporter.board import Snapshot, State
+from solpi_exporter.engine.reading import EngineFacts, EngineReading
+from solpi_exporter.gpu.source import GpuReading
+from solpi_exporter.metric import Metric, Sample
+
+WINDOW_SECONDS = 60.0
+MIN_WINDOW_SECONDS = 30.0
+KEEP_SECONDS = 120.0
+STALE_SECONDS = 45.0  # three reads of an endpoint, four reports of a log: later than that a window is history
+
+_LABELS = ("server", "engine", "basis")
+BUSY = Metric(
+    "solpi_engine_token_busy_seconds", "Time per engine step in which the GPU was busy, over a minute.", labels=_LABELS
+)
+LOST = Metric(
+    "solpi_engine_token_lost_seconds",
+    "Time between two tokens in which the GPU was not busy for them: control layer and KV stalls, over a minute.",
+    labels=_LABELS,
+)
+CONTROL = Metric("solpi_engine_control_ratio", "Lost time as a share of the time between two tokens.", labels=_LABELS)
+
+METRICS = (BUSY, LOST, CONTROL)
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Running totals at one instant: GPU busy seconds, engine steps, and the time between tokens with its count."""
+
+    busy_seconds: float
+    steps: float
+    tokens: float
+    token_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class EngineToken:
+    """One token of one engine: seconds in which its GPU was busy, and seconds between two tokens."""
+
+    server: str
+    engine: str
+    basis: str
+    busy: float
+    interval: float
+
+    @property
+    def lost(self) -> float:
+        """Seconds of the interval in which the GPU was not busy for it."""
+        return max(0.0, self.interval - self.busy)
+
+    def samples(self) -> Iterator[Sample]:
+        """Yield busy, lost and their share."""
+        labels = (self.server, self.engine, self.basis)
+        yield BUSY.sample(self.busy, *labels)
+        yield LOST.sample(self.lost, *labels)
+        yield CONTROL.sample(self.lost / self.interval, *labels)
+
+
+def token_from_totals(start: Totals, end: Totals) -> tuple[float, float] | None:
+    """Return (busy, interval) in seconds per token between two instants; None where no token was decoded."""
+    steps, tokens = end.steps - start.steps, end.tokens - start.tokens
+    busy, seconds = end.busy_seconds - start.busy_seconds, end.token_seconds - start.token_seconds
+    if steps <= 0 or tokens <= 0 or seconds <= 0 or busy < 0:
+        return None
+    return busy / steps, seconds / tokens
+
+
+def token_from_reports(activity: float, running: Sequence[float], rates: Sequence[float]) -> tuple[float, float] | None:
+    """Return (busy, interval) from a log alone: Little's law over its reports, and the GPU's activity meanwhile.
+
+    Only where requests ran throughout: over an idle stretch the activity would be thinned and the loss invented.
+    """
+    if not all(running) or sum(rates) <= 0:
+        return None
+    interval = sum(running) / sum(rates)
+    return activity * interval, interval
+
+
+@dataclass(frozen=True, slots=True)
+class _Busy:
+    time: float
+    seconds: Mapping[str, float]  # by uuid
+
+
+@dataclass(frozen=True, slots=True)
+class _Point:
+    time: float
+    reading: EngineReading
+
+
+_Points = deque[_Point]
+_Kind = TypeVar("_Kind")
+
+
+@dataclass(slots=True)
+class TokenWindow:
+    """Two minutes of totals, and the engine tokens that they yield now.
+
+    `gpus` maps a server to its GPUs (UUID or NVML index as text); a server that names none has the host's only GPU.
+    """
+
+    gpus: Mapping[str, Sequence[str]]
+    tokens: tuple[EngineToken, ...] = ()
+    _busy: deque[_Busy] = field(default_factory=deque)
+    _points: dict[tuple[str, str, str], _Points] = field(default_factory=dict)
+
+    def observe(self, snapshot: Snapshot) -> None:
+        """Take in a snapshot and work out every engine's token from the window that ends with it."""
+        gpus = list(_readings(snapshot, GpuReading))
+        facts = {fact.server: fact for _, fact in _readings(snapshot, EngineFacts)}
+        self._take_busy(gpus)
+        self._take_engines(snapshot)
+        self.tokens = tuple(self._tokens({reading.uuid: reading for _, reading in gpus}, facts))
+
+    def _take_busy(self, gpus: Iterable[tuple[float, GpuReading]]) -> None:
+        by_uuid = {reading.uuid: (time, reading) for time, reading in gpus if reading.up}
+        if not by_uuid:
+            self._busy.clear()
+            return
+        time = max(time for time, _ in by_uuid.values())
+        if not self._busy or time > self._busy[-1].time:
+            self._busy.append(_Busy(time, {uuid: reading.busy_seconds for uuid, (_, reading) in by_uuid.items()}))
+        while self._busy[0].time < time - KEEP_SECONDS:
+            self._busy.popleft()
+
+    def _take_engines(self, snapshot: Snapshot) -> None:
+        seen: set[tuple[str, str, str]] = set()
+        for time, reading in _readings(snapshot, EngineReading):
+            basis = _basis(reading)
+            if basis is not None:
+                key = (reading.server, reading.engine, basis)
+                seen.add(key)
+                _append(self._points.setdefault(key, deque()), _Point(time, reading))
+        for gone in self._points.keys() - seen:
+            del self._points[gone]
+
+    def _tokens(self, gpus: Mapping[str, GpuReading], facts: Mapping[str, EngineFacts]) -> Iterator[EngineToken]:
+        servers = {server for server, _, _ in self._points}
+        chosen = {server: self._gpus_of(server, gpus) for server in servers}
+        for (server, engine, basis), points in self._points.items():
+            uuids = chosen[server]
+            shared = any(uuids & other for name, other in chosen.items() if name != server)
+            if uuids and not shared and self._is_alone(server, engine) and not _is_pipelined(facts.get(server)):
+                result = self._by_endpoint(points, uuids) if basis == "endpoint" else self._by_log(points, uuids)
+                if result is not None:
+                    yield EngineToken(server, engine, basis, *result)
+
+    def _gpus_of(self, server: str, gpus: Mapping[str, GpuReading]) -> set[str]:
+        """Return the UUIDs of a server's GPUs; empty where that would be a guess."""
+        named = self.gpus.get(server, ())
+        if not named:
+            return set(gpus) if len(gpus) == 1 else set()
+        return {uuid for uuid, reading in gpus.items() if uuid in named or str(reading.index) in named}
+
+    def _is_alone(self, server: str, engine: str) -> bool:
+        """Whether no other engine of the server runs, on GPUs that nobody can tell from this one's."""
+        return all(other == engine for name, other, _ in self._points if name == server)
+
+    def _by_endpoint(self, points: _Points, uuids: set[str]) -> tuple[float, float] | None:
+        ends = self._window(points)
+        if ends is None:
+            return None
+        start, end = ends
+        busy = self._busy_between(start.time, end.time, uuids)
+        if busy is None:
+            return None
+        return token_from_totals(_totals(start.reading, 0.0), _totals(end.reading, busy))
+
+    def _by_log(self, points: _Points, uuids: set[str]) -> tuple[float, float] | None:
+        ends = self._window(points)
+        if ends is None:
+            return None
+        start, end = ends
+        busy = self._busy_between(start.time, end.time, uuids)
+        reports = [point.reading for point in points if start.time < point.time <= end.time]
+        if busy is None or not start.reading.running:
+            return None
+        running = [report.running or 0.0 for report in reports]
+        rates = [report.generation_tokens_per_second or 0.0 for report in reports]
+        return token_from_reports(busy / (end.time - start.time), running, rates)
+
+    def _window(self, points: _Points) -> tuple[_Point, _Point] | None:
+        """Return the newest point that the GPU readings already reach, and one about a minute before it."""
+        if not self._busy:
+            return None
+        now = self._busy[-1].time
+        reached = [point for point in points if self._busy[0].time <= point.time <= now]
+        if not reached or now - reached[-1].time > STALE_SECONDS:
+            return None
+        end = reached[-1]
+        older = [point for point in reached if point.time <= end.time - WINDOW_SECONDS]
+        start = older[-1] if older else reached[0]
+        return (start, end) if end.time - start.time >= MIN_WINDOW_SECONDS else None
+
+    def _busy_between(self, start: float, end: float, uuids: set[str]) -> float | None:
+        """Return the busy seconds of the least busy GPU: a starved rank makes its peers spin at 100 %."""
+        spans = [(self._busy_at(start, uuid), self._busy_at(end, uuid)) for uuid in sorted(uuids)]
+        known = [after - before for before, after in spans if before is not None and after is not None]
+        return min(known) if len(known) == len(spans) else None
+
+    def _busy_at(self, time: float, uuid: str) -> float | None:
+        """Return a GPU's busy seconds at an instant between two polls, in proportion."""
+        for before, after in pairwise(self._busy):
+            if before.time <= time <= after.time and uuid in before.seconds and uuid in after.seconds:
+                share = (time - before.time) / (after.time - before.time)
+                return before.seconds[uuid] + share * (after.seconds[uuid] - before.seconds[uuid])
+        return None
+
+
+def _readings(snapshot: Snapshot, kind: type[_Kind]) -> Iterator[tuple[float, _Kind]]:
+    """Yield the readings of one kind that hold now, each with the instant of its poll."""
+    for entry in snapshot.entries:
+        if entry.state is State.OK and entry.time is not None:
+            for reading in entry.readings:
+                if isinstance(reading, kind):
+                    yield entry.time, reading
+
+
+def _basis(reading: EngineReading) -> str | None:
+    """Return which of the two ways a reading serves; None for one that has no totals and no report."""
+    if reading.steps is not None and reading.inter_token_latency is not None:
+        return "endpoint"
+    return None if reading.last_report_time is None else "log"
+
+
+def _append(points: _Points, point: _Point) -> None:
+    """Add a point that tells something new; forget what an engine said before it started anew."""
+    if points:
+        last = points[-1].reading
+        if point.reading == last or point.time <= points[-1].time:
+            return
+        if (point.reading.steps or 0.0) < (last.steps or 0.0):
+            points.clear()
+    points.append(point)
+    while points[0].time < point.time - KEEP_SECONDS:
+        points.popleft()
+
+
+def _totals(reading: EngineReading, busy: float) -> Totals:
+    latency = reading.inter_token_latency
+    assert latency is not None
+    return Totals(busy, reading.steps or 0.0, latency.count, latency.sum)
+
+
+def _is_pipelined(facts: EngineFacts | None) -> bool:
+    """Whether the engine is known to run a pipeline, in which a step's time is spread over its stages' GPUs."""
+    return facts is not None and facts.setting("pipeline_parallel_size") not in (None, "1")

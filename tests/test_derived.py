@@ -1,0 +1,308 @@
+"""The engine's own token, on recorded runs and on made-up ones."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from solpi_exporter.board import Board
+from solpi_exporter.demo.recording import load_run
+from solpi_exporter.derived import (
+    EngineToken,
+    TokenWindow,
+    Totals,
+    token_from_reports,
+    token_from_totals,
+)
+from solpi_exporter.engine.endpoint import parse
+from solpi_exporter.engine.reading import EngineFacts, EngineReading
+from solpi_exporter.gpu.source import GpuReading
+from solpi_exporter.metric import Distribution
+from solpi_exporter.source import SourceError
+from tests.fakes import SHIPPED
+
+
+def test_busy_per_step_and_time_between_tokens() -> None:
+    """Over a window of 60 s in which the GPU was busy for 30: 1,000 steps of 8 tokens, 50 ms apart."""
+    start, end = Totals(100.0, 5000.0, 40000.0, 300.0), Totals(130.0, 6000.0, 48000.0, 700.0)
+
+    assert token_from_totals(start, end) == (0.03, 0.05)
+
+
+@pytest.mark.parametrize("still", ["steps", "tokens", "token_seconds"])
+def test_no_token_no_figure(still: str) -> None:
+    """An idle window says nothing, rather than that everything was lost."""
+    start = Totals(100.0, 5000.0, 40000.0, 300.0)
+    end = replace(Totals(130.0, 6000.0, 48000.0, 700.0), **{still: getattr(start, still)})
+
+    assert token_from_totals(start, end) is None
+
+
+def test_reports_give_the_same_by_littles_law() -> None:
+    """8 running at 160 tokens/s are 50 ms apart; busy for 60 % of the time, 30 ms of them."""
+    result = token_from_reports(0.6, [8.0, 8.0], [160.0, 160.0])
+
+    assert result == pytest.approx((0.03, 0.05))
+
+
+@pytest.mark.parametrize(("running", "rates"), [([8.0, 0.0], [160.0, 80.0]), ([8.0], [0.0]), ([], [])])
+def test_reports_of_a_stretch_that_was_partly_idle_say_nothing(running: list[float], rates: list[float]) -> None:
+    """The activity would be thinned by the idle part, and a loss invented."""
+    assert token_from_reports(0.6, running, rates) is None
+
+
+def test_lost_is_never_negative() -> None:
+    """Asynchronous scheduling can keep the GPU busy for longer than the tokens lie apart."""
+    token = EngineToken("s", "0", "endpoint", busy=0.006, interval=0.005)
+
+    assert token.lost == 0.0
+    assert {sample.metric.name: sample.value for sample in token.samples()}["solpi_engine_control_ratio"] == 0.0
+
+
+class Host:
+    """A board that is told readings second by second, and the window over it."""
+
+    def __init__(self, gpus: dict[str, list[str]] | None = None) -> None:
+        self.board = Board()
+        for source in ("gpu", "engine_endpoint/s", "engine_endpoint/t", "engine_log/s"):
+            self.board.add(source, 10.0)
+        self.window = TokenWindow(gpus or {"s": []})
+
+    def gpu(self, now: float, *busy: float) -> None:
+        readings = [GpuReading(index, f"GPU-{index}", True, seconds) for index, seconds in enumerate(busy)]
+        self.board.succeed("gpu", readings, now, now)
+
+    def endpoint(self, now: float, steps: float, server: str = "s", engine: str = "0", itl: float = 0.05) -> None:
+        latency = Distribution((), (), steps * 8, steps * 8 * itl)
+        reading = EngineReading(server=server, engine=engine, steps=steps, inter_token_latency=latency)
+        self.board.succeed(f"engine_endpoint/{server}", [reading], now, now)
+
+    def observe(self) -> tuple[EngineToken, ...]:
+        self.window.observe(self.board.snapshot())
+        return self.window.tokens
+
+    def run(self, seconds: int, activity: float = 0.6, *, start: int = 0) -> tuple[EngineToken, ...]:
+        """Let the GPU be polled every 5 s and the engine every 15, at 20 steps a second."""
+        for now in range(start, start + seconds + 1, 5):
+            self.gpu(now, now * activity)
+            if now % 15 == 0:
+                self.endpoint(now, now * 20.0)
+            self.observe()
+        return self.window.tokens
+
+
+def test_a_minute_of_both_gives_the_token() -> None:
+    """Busy 0.6 of the time at 20 steps/s is 30 ms a step, of 50 ms between tokens."""
+    (token,) = Host().run(90)
+
+    assert (token.server, token.engine, token.basis) == ("s", "0", "endpoint")
+    assert (token.busy, token.interval) == pytest.approx((0.03, 0.05))
+
+
+def test_nothing_is_said_before_half_a_minute() -> None:
+    """Two reads of an endpoint lie 15 s apart: too short a window to divide by."""
+    assert Host().run(25) == ()
+    assert len(Host().run(30)) == 1
+
+
+def test_both_ends_are_the_same_instant_for_both_sides() -> None:
+    """GPU polled at other instants than the engine: its busy seconds are taken in proportion between polls."""
+    host = Host()
+    for now in range(0, 100, 5):
+        host.gpu(now + 2.5, (now + 2.5) * 0.6)
+        if now % 15 == 0:
+            host.endpoint(now + 4.0, (now + 4.0) * 20.0)
+        host.observe()
+
+    (token,) = host.window.tokens
+
+    assert token.busy == pytest.approx(0.03)
+
+
+def test_a_failing_side_takes_the_token_away() -> None:
+    """A stale side is no side."""
+    host = Host()
+    host.run(90)
+    host.board.fail("gpu", SourceError("gone"), 95.0)
+    assert host.observe() == ()
+
+    host = Host()
+    host.run(90)
+    host.board.fail("engine_endpoint/s", SourceError("gone"), 95.0)
+    assert host.observe() == ()
+
+
+def test_a_restarted_engine_begins_a_new_window() -> None:
+    """Counters that fall back do not give a negative token, and the old run does not mix with the new."""
+    host = Host()
+    host.run(90)
+    host.gpu(95.0, 95 * 0.6)
+    host.endpoint(95.0, 10.0)
+
+    assert host.observe() == ()
+
+
+def test_an_idle_hour_is_not_a_loss() -> None:
+    """Half a window of idling thins neither side: steps and tokens stand still with the GPU."""
+    host = Host()
+    host.run(60)
+    for now in range(65, 91, 5):
+        host.gpu(now, 36.0)
+        if now % 15 == 0:
+            host.endpoint(now, 1200.0)
+        host.observe()
+
+    (token,) = host.window.tokens
+
+    assert token.busy == pytest.approx(0.03)
+    assert token.interval == pytest.approx(0.05)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "expected"),
+    [
+        ({"s": []}, None),
+        ({"s": ["1"]}, 0.03),
+        ({"s": ["GPU-1"]}, 0.03),
+        ({"s": ["0", "1"]}, 0.005),
+        ({"s": ["7"]}, None),
+    ],
+    ids=["several, none named", "by index", "by UUID", "the least busy of a group", "not there"],
+)
+def test_which_gpus_are_a_servers(gpus: dict[str, list[str]], expected: float | None) -> None:
+    """Named ones, or the only one; of several that are not named, any choice would be a guess."""
+    host = Host(gpus)
+    for now in range(0, 91, 5):
+        host.gpu(now, now * 0.1, now * 0.6)
+        if now % 15 == 0:
+            host.endpoint(now, now * 20.0)
+        host.observe()
+
+    assert [token.busy for token in host.window.tokens] == ([] if expected is None else [pytest.approx(expected)])
+
+
+def test_a_gpu_of_two_servers_belongs_to_neither() -> None:
+    """Its busy seconds are of both."""
+    host = Host({"s": [], "t": []})
+    for now in range(0, 91, 15):
+        host.gpu(now, now * 0.6)
+        host.endpoint(now, now * 20.0, "s")
+        host.endpoint(now, now * 20.0, "t")
+        host.observe()
+
+    assert host.window.tokens == ()
+
+
+def test_a_pipeline_is_left_out() -> None:
+    """A step's time is spread over its stages' GPUs."""
+    host = Host()
+    facts = EngineFacts("s", settings=(("pipeline_parallel_size", "2"),))
+    host.board.succeed("engine_log/s", [facts], 0.0, 0.0)
+
+    assert host.run(90) == ()
+
+
+def test_history_is_forgotten() -> None:
+    """Two minutes are kept, however long the daemon runs."""
+    host = Host()
+    host.run(3600)
+
+    assert len(host.window._busy) <= 25
+    assert all(len(points) <= 9 for points in host.window._points.values())
+
+
+# --- recorded: NVML readings and /metrics of the same run ---------------------------------------------------------
+
+STAGES = {"a-before": ("c1", "c4", "c8", "c16", "c32"), "b-after": ("c1", "c4", "c8", "c16", "c32")}
+FOLDER = SHIPPED / "vllm-0.24.0-h200"
+
+
+def recorded_stage(name: str, stage: str, *, activity: str = "gpm") -> tuple[float, float]:
+    """Return (busy, interval) of the window cut inside one stage of a recorded run."""
+    nvml = json.loads((FOLDER / f"{name}.nvml.json").read_text())
+    begin = next(time for time, phase in nvml["phases"] if phase == stage)
+    inside = [
+        (sample, busy)
+        for sample, busy in zip(nvml["samples"], busy_seconds(nvml["samples"], activity), strict=True)
+        if sample.get("metrics") and begin <= sample["t"] <= begin + 20
+    ]
+    (first, busy0), (last, busy1) = inside[0], inside[-1]
+    result = token_from_totals(totals(first["metrics"], busy0), totals(last["metrics"], busy1))
+    assert result is not None
+    return result
+
+
+def busy_seconds(samples: list[dict[str, Any]], activity: str) -> list[float]:
+    """Integrate GPM's graphics activity, the mean since the sample before, or NVML's utilisation of that instant."""
+    busy, running = 0.0, []
+    for before, sample in zip([samples[0], *samples], samples, strict=False):
+        percent = (
+            sample["gpu"] if activity == "utilisation" else (sample["gpm"] or {}).get("GRAPHICS_UTIL", sample["gpu"])
+        )
+        busy += percent / 100 * (sample["t"] - before["t"])
+        running.append(busy)
+    return running
+
+
+def totals(metrics: dict[str, float], busy: float) -> Totals:
+    text = "".join(f"{series} {value}\n" for series, value in metrics.items())
+    count = next(
+        value for series, value in metrics.items() if series.startswith("vllm:inter_token_latency_seconds_count")
+    )
+    (reading,) = parse(text + f'vllm:inter_token_latency_seconds_bucket{{engine="0",le="+Inf"}} {count}\n', "s")
+    assert reading.inter_token_latency is not None
+    assert reading.steps is not None
+    return Totals(busy, reading.steps, reading.inter_token_latency.count, reading.inter_token_latency.sum)
+
+
+@pytest.mark.parametrize(("activity", "tolerance"), [("gpm", 0.12), ("utilisation", 0.15)])
+@pytest.mark.parametrize("stage", STAGES["a-before"])
+def test_the_eager_run_foretells_the_graph_run(stage: str, activity: str, tolerance: float) -> None:
+    """Its busy time is what the graph run then really took, within 12 % by GPM and 15 % by one utilisation a second."""
+    busy, interval = recorded_stage("a-before", stage, activity=activity)
+    _, graph_interval = recorded_stage("b-after", stage)
+
+    assert busy == pytest.approx(graph_interval, rel=tolerance)
+    assert (interval - busy) / interval > 0.55
+
+
+@pytest.mark.parametrize("stage", STAGES["b-after"])
+def test_the_graph_run_loses_next_to_nothing(stage: str) -> None:
+    """Less than 3 % of each token."""
+    busy, interval = recorded_stage("b-after", stage)
+
+    assert max(0.0, interval - busy) / interval < 0.03
+
+
+# Mean time between a request's tokens in ms, measured by the client.
+CLIENT = [
+    ("a-before", "c1", 18.623),
+    ("a-before", "c4", 16.627),
+    ("a-before", "c8", 16.002),
+    ("a-before", "c16", 13.626),
+    ("a-before", "c32", 15.686),
+    ("b-after", "c1", 4.695),
+    ("b-after", "c4", 4.768),
+    ("b-after", "c8", 4.883),
+    ("b-after", "c16", 4.997),
+    ("b-after", "c32", 5.398),
+]
+
+
+@pytest.mark.parametrize(("run", "stage", "mean"), CLIENT)
+def test_the_client_saw_the_same_time_between_tokens(run: str, stage: str, mean: float) -> None:
+    """The engine's histogram agrees with the client within 10 %: the windows of the two differ by seconds."""
+    assert recorded_stage(run, stage)[1] * 1e3 == pytest.approx(mean, rel=0.1)
+
+
+def test_kv_pressure_shows_as_a_loss() -> None:
+    """With 64 clients short of KV cache a quarter of each token is lost: the waits of preempted requests are in it."""
+    busy, interval = recorded_stage("c-kv-pressure", "c64")
+
+    assert 0.2 < (interval - busy) / interval < 0.35
+
+
+def test_the_recorded_runs_are_those_of_the_demo() -> None:
+    """The demo plays what these figures were taken from."""
+    assert {load_run(name).name for name in STAGES} == STAGES.keys()

@@ -1,0 +1,73 @@
+"""demo: the real daemon on a recorded server and its H200."""
+
+import threading
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import click
+
+from solpi_exporter.cli.options import common_options, flags_tree, settings_from
+from solpi_exporter.cli.serve import build, leave, serve, stop_on_signals
+from solpi_exporter.clock import FastClock
+from solpi_exporter.daemon import World
+from solpi_exporter.demo.recording import RUNS, load_device, load_run
+from solpi_exporter.demo.stage import playing
+from solpi_exporter.demo.timeline import Timeline
+from solpi_exporter.gpu.replay import ReplayDriver
+
+CHAPTERS = {
+    "a-before": "launched kernel by kernel, no async scheduling",
+    "b-after": "CUDA graphs and async scheduling",
+    "c-kv-pressure": "KV cache cut to 8,192 tokens: preemptions",
+}
+
+
+@click.command()
+@common_options
+@click.option("--speed", type=click.FloatRange(0.1, 100), default=1.0, show_default=True, help="Play so much faster.")
+@click.option("--for", "seconds", type=click.FloatRange(min=0, min_open=True), help="End by itself after SECONDS.")
+def demo(config: Path | None, speed: float, seconds: float | None, **flags: Any) -> None:
+    """Run the whole daemon on a recorded vLLM server and its NVIDIA H200.
+
+    GPU readings, log and /metrics of the same run are played on one clock: first launched kernel by kernel, then with
+    CUDA graphs, then short of KV cache. The decode probe is real and runs on whatever torch finds here.
+    """
+    clock = FastClock(speed)
+    timeline = Timeline([load_run(name) for name in RUNS], clock)
+    with ExitStack() as stack:
+        log_file = Path(stack.enter_context(TemporaryDirectory(prefix="solpi-demo-"))) / "vllm.log"
+        server = stack.enter_context(playing(log_file, timeline, clock))
+        base = {
+            "http": {"listen": "127.0.0.1:10048"},
+            "engine": {
+                "read_from": "beginning",
+                "server": [{"name": "demo", "log": str(log_file), "metrics_url": server.url, "gpus": [0]}],
+            },
+        }
+        settings = settings_from(config, flags_tree(**flags), base)
+        samples = [sample for _, run in timeline.chapters() for sample in run.samples]
+        driver = ReplayDriver(load_device(), samples, lambda: timeline.now().time)
+        stop = stop_on_signals()
+        if seconds is not None:
+            timer = threading.Timer(seconds, stop.set)
+            timer.daemon = True
+            timer.start()
+            stack.callback(timer.cancel)
+        daemon = build(settings, World(clock, driver))
+        status = serve(daemon, settings, stop, lambda port: _announce(port, server.url, log_file, timeline, speed))
+    leave(status)
+
+
+def _announce(port: int, metrics_url: str, log_file: Path, timeline: Timeline, speed: float) -> None:
+    click.echo(f"exporter          http://127.0.0.1:{port}/metrics (page: http://127.0.0.1:{port}/)")
+    click.echo(f"recorded vLLM     {metrics_url}")
+    click.echo(f"its log           {log_file}")
+    for start, run in timeline.chapters():
+        click.echo(f"from {_clock(start / speed)}        {CHAPTERS[run.name]}")
+    click.echo(f"again at {_clock(timeline.seconds / speed)}; Ctrl-C ends it")
+
+
+def _clock(seconds: float) -> str:
+    return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"

@@ -1,0 +1,97 @@
+"""run, once and check: the daemon, one exposition, and whether the settings fit."""
+
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import Any, NoReturn
+
+import click
+
+from solpi_exporter.cli.options import CONFIG, Fatal, common_options, flags_tree, settings_from
+from solpi_exporter.config import Settings
+from solpi_exporter.daemon import Daemon, World
+from solpi_exporter.logsetup import make_logger
+from solpi_exporter.statedir import StateDirBusy
+
+
+@click.command()
+@common_options
+def run(config: Path | None, **flags: Any) -> None:
+    """Run the daemon until SIGTERM or SIGINT.
+
+    Without any flag it samples the host's GPUs, runs the decode probe if torch can be imported, and serves
+    http://HOST:10048/metrics. Give it the serving engine as well:
+
+    \b
+      solpi-exporter run --log-file /var/log/vllm.log --metrics-url http://127.0.0.1:8000/metrics
+    """
+    settings = settings_from(config, flags_tree(**flags))
+    log = make_logger(settings.log.format, settings.log.level)
+    daemon = build(settings, World())
+
+    def on_listen(port: int) -> None:
+        log.info("listening", address=settings.http.listen, port=port)
+        if settings.http.listen.endswith(":0"):
+            click.echo(f"listening on port {port}")
+
+    leave(serve(daemon, settings, stop_on_signals(), on_listen))
+
+
+@click.command()
+@common_options
+def once(config: Path | None, **flags: Any) -> None:
+    """Poll every source once, print the exposition and exit.
+
+    Logs are read from their beginning and the probe runs at once, which takes some seconds; --no-probe skips it.
+    """
+    settings = settings_from(config, flags_tree(**flags))
+    daemon = build(settings, World(), one_shot=True)
+    if sys.stderr.isatty():
+        click.echo(f"reading {', '.join(daemon.pending()) or 'nothing but myself'} ...", err=True)
+    click.echo(daemon.once(), nl=False)
+    leave(0)
+
+
+@click.command()
+@CONFIG
+def check(config: Path | None) -> None:
+    """Check the settings of a file and the environment, and exit: 0 if they fit, 2 with one line if not."""
+    settings = settings_from(config, {})
+    servers = ", ".join(server.name for server in settings.engine.server) or "none"
+    click.echo(f"ok: listen {settings.http.listen}, servers {servers}, probe {settings.probe.enabled}".lower())
+
+
+def build(settings: Settings, world: World, *, one_shot: bool = False) -> Daemon:
+    """Put the daemon together; end the program where its state directory cannot be had."""
+    log = make_logger(settings.log.format, settings.log.level)
+    try:
+        return Daemon(settings, log, world, one_shot=one_shot)
+    except StateDirBusy as error:
+        raise Fatal(str(error)) from error
+
+
+def serve(daemon: Daemon, settings: Settings, stop: threading.Event, on_listen: Any) -> int:
+    """Serve until `stop`; end the program where the address cannot be had."""
+    try:
+        return daemon.serve(settings.http.listen, stop, on_listen)
+    except OSError as error:
+        raise Fatal(f"http.listen {settings.http.listen}: {error.strerror}; choose another with --listen") from error
+
+
+def stop_on_signals() -> threading.Event:
+    """Return an event that SIGTERM and SIGINT set."""
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    return stop
+
+
+def leave(status: int) -> NoReturn:
+    """Exit, past a thread that hangs in a driver or in torch, which the interpreter would wait for or tear down."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if threading.active_count() > 1:
+        os._exit(status)
+    sys.exit(status)

@@ -1,0 +1,196 @@
+"""The composition root: settings become sources, sources get runners, runners fill the board, the board is served.
+
+The main loop only looks after the rest: polls that hang, the engine's own token, threads that have died.
+"""
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from structlog.typing import FilteringBoundLogger
+
+from solpi_exporter import __version__
+from solpi_exporter.board import Board, Entry, State
+from solpi_exporter.clock import Clock, SystemClock
+from solpi_exporter.collector import BoardCollector
+from solpi_exporter.config import ServerSettings, Settings, listen_address
+from solpi_exporter.derived import TokenWindow
+from solpi_exporter.engine.endpoint import EndpointSource
+from solpi_exporter.engine.source import DIALECTS, POLL_BYTES, LogSource
+from solpi_exporter.engine.tail import Tailer
+from solpi_exporter.engine.vllm import VLLM
+from solpi_exporter.engine.watch import DirectoryWatcher
+from solpi_exporter.exposition import TEXT, Exposition
+from solpi_exporter.gpu.driver import Driver, NvmlDriver
+from solpi_exporter.gpu.source import GpuSource
+from solpi_exporter.probe.source import ProbeSource, open_bench, torch_is_there
+from solpi_exporter.runner import Runner
+from solpi_exporter.source import Source
+from solpi_exporter.statedir import StateDir
+from solpi_exporter.web import Pages, WebServer
+
+TICK_SECONDS = 1.0
+STOP_SECONDS = 1.5  # for all threads together; a stop is over within two
+EVERYTHING = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What the daemon meets outside: the clock, the driver. The demo and the tests bring their own."""
+
+    clock: Clock = field(default_factory=SystemClock)
+    driver: Driver = field(default_factory=NvmlDriver)
+
+
+class Daemon:
+    """Everything that runs, put together. `one_shot` reads logs from their beginning, to their end, in one poll."""
+
+    def __init__(self, settings: Settings, log: FilteringBoundLogger, world: World, *, one_shot: bool = False) -> None:
+        self._log = log
+        self._clock = world.clock
+        self._quiet = threading.Lock()
+        self._resources = ExitStack()
+        if settings.state_dir is not None:
+            self._resources.callback(StateDir(Path(settings.state_dir)).close)
+        self.board = Board()
+        servers = settings.engine.server if settings.engine.enabled else ()
+        sources = list(_sources(settings, servers, world, self._quiet, one_shot=one_shot))
+        for source in sources:
+            self.board.add(source.name, source.timeout)
+        for name, state in _set_aside(settings, servers):
+            self.board.set_aside(name, state)
+        self._runners = [Runner(source, self.board, self._clock, log) for source in sources]
+        self._window = TokenWindow({server.name: [str(gpu) for gpu in server.gpus] for server in servers})
+        self._exposition = Exposition(
+            BoardCollector(self.board.snapshot, self._derived), self._version, self._clock, self._quiet
+        )
+
+    def once(self) -> str:
+        """Poll every source once, each in a thread of its own, and return the exposition."""
+        threads = [threading.Thread(target=runner.poll, daemon=True) for runner in self._runners]
+        for thread in threads:
+            thread.start()
+        for thread, runner in zip(threads, self._runners, strict=True):
+            thread.join(runner.source.timeout)
+            if not thread.is_alive():
+                runner.source.close()
+        self._expire(force=True)
+        return self._exposition.render(TEXT)[0].decode()
+
+    def serve(self, listen: str, stop: threading.Event, on_listen: Callable[[int], None]) -> int:
+        """Run until `stop`; return the exit status: 0 when asked to stop, 1 when a thread died."""
+        host, port = listen_address(listen)
+        web = WebServer(host, port, Pages(self._exposition, self._landing, self.pending))
+        threads = [
+            threading.Thread(target=runner.run, args=(stop,), name=runner.source.name, daemon=True)
+            for runner in self._runners
+        ]
+        for thread in threads:
+            thread.start()
+        web.start()
+        on_listen(web.port)
+        status = self._watch([*threads, web.thread], stop)
+        stop.set()
+        web.stop(STOP_SECONDS / 2)
+        for thread in threads:
+            thread.join(STOP_SECONDS / 2 / len(threads))
+        self._resources.close()
+        return status
+
+    def pending(self) -> list[str]:
+        """Return the sources that have not been polled yet; the probe, whose first run is long, does not count."""
+        return [entry.source for entry in self._entries() if entry.state is State.PENDING and entry.source != "probe"]
+
+    def _watch(self, threads: list[threading.Thread], stop: threading.Event) -> int:
+        while not self._clock.wait(stop, TICK_SECONDS):
+            self._expire()
+            self._window.observe(self.board.snapshot())
+            dead = [thread.name for thread in threads if not thread.is_alive()]
+            if dead and not stop.is_set():
+                self._log.critical("thread_died", threads=dead, remedy="this is a bug: please report the traceback")
+                return 1
+        return 0
+
+    def _expire(self, *, force: bool = False) -> None:
+        """Mark hung sources; with `force`, every source whose poll is still in flight."""
+        now = EVERYTHING if force else self._clock.monotonic()
+        for name in self.board.expire(now):
+            self._log.error("source_hung", source=name, remedy="its values are withdrawn until the call returns")
+
+    def _derived(self) -> Iterator[Any]:
+        for token in self._window.tokens:
+            yield from token.samples()
+
+    def _entries(self) -> tuple[Entry, ...]:
+        return self.board.snapshot().entries
+
+    def _version(self) -> int:
+        return self.board.snapshot().version
+
+    def _landing(self) -> dict[str, Any]:
+        now = self._clock.time()
+        return {"version": __version__, "sources": [_row(entry, now) for entry in self._entries()]}
+
+
+def _row(entry: Entry, now: float) -> dict[str, str]:
+    seconds = None if entry.success_time is None else round(max(0.0, now - entry.success_time))
+    age = "" if seconds is None else f"{timedelta(seconds=seconds)} ago"
+    return {"name": entry.source, "state": entry.state.value, "age": age}
+
+
+def _sources(
+    settings: Settings, servers: Sequence[ServerSettings], world: World, quiet: threading.Lock, *, one_shot: bool
+) -> Iterator[Source]:
+    """Yield what is to be polled, in the order of precedence: an endpoint is more exact than a log."""
+    if settings.gpu.enabled:
+        yield GpuSource(world.driver, world.clock, settings.gpu.interval, settings.gpu.timeout)
+    engine = settings.engine
+    for server in servers:
+        if server.metrics_url is not None:
+            yield EndpointSource(
+                server.name,
+                server.metrics_url,
+                engine.endpoint_interval,
+                engine.endpoint_timeout,
+                histograms=engine.histograms,
+            )
+    for server in servers:
+        if server.logs:
+            yield _log_source(settings, server, world.clock, one_shot=one_shot)
+    if _probe_state(settings) is None:
+        probe = settings.probe
+        bench = partial(open_bench, probe.device, probe.shape, probe.batches)
+        yield ProbeSource(bench, probe.batches, quiet, world.clock, probe.interval)
+
+
+def _log_source(settings: Settings, server: ServerSettings, clock: Clock, *, one_shot: bool) -> LogSource:
+    from_beginning = one_shot or settings.engine.read_from == "beginning"
+    tailer = Tailer(server.logs, from_beginning=from_beginning, watcher=DirectoryWatcher(), clock=clock)
+    dialect = VLLM if server.dialect == "auto" else DIALECTS[server.dialect]
+    limit = EVERYTHING if one_shot else POLL_BYTES
+    return LogSource(server.name, tailer, dialect, clock, settings.engine.log_timeout, limit)
+
+
+def _set_aside(settings: Settings, servers: Sequence[ServerSettings]) -> Iterator[tuple[str, State]]:
+    if not settings.gpu.enabled:
+        yield "gpu", State.OFF
+    if not servers:
+        yield "engine", State.ABSENT if settings.engine.enabled else State.OFF
+    state = _probe_state(settings)
+    if state is not None:
+        yield "probe", state
+
+
+def _probe_state(settings: Settings) -> State | None:
+    """Return why the probe does not run, None where it does."""
+    match settings.probe.enabled:
+        case False:
+            return State.OFF
+        case "auto" if not torch_is_there():
+            return State.ABSENT
+    return None

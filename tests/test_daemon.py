@@ -1,0 +1,118 @@
+"""The daemon as a whole: what disturbs one source disturbs no other, and how it ends."""
+
+import threading
+import time
+
+import pytest
+
+from solpi_exporter import daemon as module
+from solpi_exporter.clock import SystemClock
+from solpi_exporter.config import EngineSettings, GpuSettings, ProbeSettings, ServerSettings, Settings
+from solpi_exporter.daemon import Daemon, World
+from solpi_exporter.gpu.driver import DriverAbsent
+from solpi_exporter.runner import Runner
+from tests.fakes import FakeDriver, capturing_log
+from tests.serving import eventually, serving
+
+NO_PROBE = ProbeSettings(enabled=False)
+CARD = {"nvmlDeviceGetUUID": "GPU-a", "nvmlDeviceGetUtilizationRates": {"gpu": 50, "memory": 10}}
+
+
+class HangingDriver(FakeDriver):
+    """A driver whose calls do not return until they are let go."""
+
+    free = threading.Event()
+
+    def connect(self) -> None:
+        assert self.free.wait(30.0)
+
+
+def test_a_hanging_driver_disturbs_nothing_else(tmp_path: object) -> None:
+    """It is reported down after its timeout; the page answers meanwhile, and the daemon stops within two seconds."""
+    driver = HangingDriver([CARD])
+    settings = Settings(gpu=GpuSettings(timeout=0.5), probe=NO_PROBE)
+
+    with serving(settings, World(SystemClock(), driver), ready=False) as running:
+        assert running.get("/-/ready").status == 503
+        assert running.get("/-/healthy").status == 200
+        assert eventually(lambda: 'solpi_source_up{source="gpu"} 0.0' in running.metrics())
+        assert 'solpi_source_polls_total{outcome="timeout",source="gpu"} 1.0' in running.metrics()
+        assert running.get("/-/ready").status == 200
+        begun = time.monotonic()
+        running.stop.set()
+        running.thread.join(5.0)
+        assert time.monotonic() - begun < 2.0
+    assert running.status == [0]
+    driver.free.set()
+
+
+def test_a_failing_source_leaves_the_others(tmp_path: object) -> None:
+    """A server whose log is missing is down; the GPU beside it is complete."""
+    server = ServerSettings(name="s", log="/nowhere/vllm.log")
+    settings = Settings(engine=EngineSettings(server=(server,)), probe=NO_PROBE)
+
+    with serving(settings, World(SystemClock(), FakeDriver([CARD]))) as running:
+        text = running.metrics()
+
+    assert 'solpi_source_up{source="engine_log/s"} 0.0' in text
+    assert 'solpi_source_up{source="gpu"} 1.0' in text
+    assert 'solpi_gpu_utilization_ratio{gpu="0",uuid="GPU-a"} 0.5' in text
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_dead_thread_ends_the_daemon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bug outside of every source ends the process with status 1, rather than leaving a silent gap."""
+
+    def broken(self: Runner) -> None:
+        raise AssertionError("a bug in the trunk")
+
+    monkeypatch.setattr(Runner, "poll", broken)
+
+    with serving(Settings(probe=NO_PROBE), World(SystemClock(), FakeDriver([])), ready=False) as running:
+        running.thread.join(10.0)
+
+    assert running.status == [1]
+
+
+def test_stopping_is_status_0() -> None:
+    """Every thread that can end has ended."""
+    before = threading.active_count()
+
+    with serving(Settings(probe=NO_PROBE), World(SystemClock(), FakeDriver([CARD]))) as running:
+        pass
+
+    assert running.status == [0]
+    assert eventually(lambda: threading.active_count() == before)
+
+
+def test_what_is_not_asked_for_is_absent_or_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No server and no torch are absence; what a flag left out is off; neither is down."""
+    monkeypatch.setattr(module, "torch_is_there", lambda: False)
+    world = World(SystemClock(), FakeDriver([], connects=[DriverAbsent("no driver")]))
+    log, _ = capturing_log()
+
+    absent = Daemon(Settings(), log, world).once()
+    off = Daemon(
+        Settings(gpu=GpuSettings(enabled=False), engine=EngineSettings(enabled=False), probe=NO_PROBE), log, world
+    ).once()
+
+    for source in ("gpu", "engine", "probe"):
+        assert f'solpi_source_state{{source="{source}",state="absent"}} 1.0' in absent
+        assert f'solpi_source_state{{source="{source}",state="off"}} 1.0' in off
+        assert f'solpi_source_state{{source="{source}",state="down"}} 0.0' in absent
+    assert 'solpi_source_up{source="gpu"} 0.0' in absent
+    assert 'solpi_source_up{source="probe"}' not in absent
+
+
+def test_once_does_not_wait_for_what_hangs() -> None:
+    """A source that has not answered within its timeout is told as down."""
+    driver = HangingDriver([CARD])
+    driver.free = threading.Event()
+    log, captured = capturing_log()
+    settings = Settings(gpu=GpuSettings(timeout=0.2), probe=NO_PROBE)
+
+    text = Daemon(settings, log, World(SystemClock(), driver), one_shot=True).once()
+    driver.free.set()
+
+    assert 'solpi_source_up{source="gpu"} 0.0' in text
+    assert [entry["event"] for entry in captured.entries] == ["source_hung"]

@@ -1,0 +1,53 @@
+"""One clock over the recorded runs: they follow one another, their start-up cut away, and begin again at the end."""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+from solpi_exporter.clock import Clock
+from solpi_exporter.demo.recording import Run
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where the demo is: the round, seconds into it, the run, and the recorded time (Unix seconds)."""
+
+    round: int
+    elapsed: float
+    run: Run
+    time: float
+
+
+class Timeline:
+    """Maps the clock's seconds since the demo's start to a position in the recording."""
+
+    def __init__(self, runs: Sequence[Run], clock: Clock) -> None:
+        self._runs = tuple(runs)
+        self._ends = list(accumulate(run.end - run.start for run in runs))
+        self._clock = clock
+        self._origin = clock.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        """The length of one round."""
+        return self._ends[-1]
+
+    def now(self) -> Position:
+        """Return the present position."""
+        rounds, elapsed = divmod(self._clock.monotonic() - self._origin, self.seconds)
+        index = min(bisect_right(self._ends, elapsed), len(self._runs) - 1)
+        run = self._runs[index]
+        return Position(int(rounds), elapsed, run, run.end - (self._ends[index] - elapsed))
+
+    def chapters(self) -> list[tuple[float, Run]]:
+        """Return each run with the second of the round at which it begins."""
+        return [(end - (run.end - run.start), run) for end, run in zip(self._ends, self._runs, strict=True)]
+
+    def lines(self) -> list[tuple[float, str]]:
+        """Return every log line with the second of the round at which it is due; a run's start-up is due at once."""
+        return [
+            (start + min(max(0.0, time - run.start), run.end - run.start), line)
+            for start, run in self.chapters()
+            for time, line in run.lines
+        ]

@@ -1,0 +1,122 @@
+"""The demo as a newcomer runs it, scraped by a real Prometheus that answers the questions the product is for."""
+
+import json
+import re
+import socket
+import subprocess
+import sys
+import urllib.parse
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import find_tool
+from tests.http_client import request
+from tests.serving import eventually
+
+SPEED = 20
+
+# The five readings that must always be there, and the engine's own token: what people look at first.
+QUERIES = {
+    "GPU utilization": "max_over_time(solpi_gpu_utilization_ratio[1m]) > 0.9",
+    "KV-cache usage": "max_over_time(solpi_engine_kv_cache_usage_ratio[1m]) > 0.9",
+    "token latency P50 (engine)": (
+        "histogram_quantile(0.5, sum by (le) (rate(solpi_engine_inter_token_latency_seconds_bucket[1m]))) > 0"
+    ),
+    "token latency P99 (engine)": (
+        "histogram_quantile(0.99, sum by (le) (rate(solpi_engine_inter_token_latency_seconds_bucket[1m]))) > 0"
+    ),
+    "token latency P99 (probe)": "histogram_quantile(0.99, sum by (le, batch) (solpi_probe_step_seconds_bucket)) > 0",
+    "preemptions": "max_over_time(solpi_engine_preemptions_total[1m]) > 100",
+    "queue length": 'max_over_time(solpi_engine_requests{state="waiting"}[1m]) > 0',
+    "own token, launched kernel by kernel": 'max_over_time(solpi_engine_control_ratio{basis="endpoint"}[1m]) > 0.5',
+    "own token, as graphs": 'min_over_time(solpi_engine_control_ratio{basis="endpoint"}[1m]) < 0.1',
+    "own token, busy": "max_over_time(solpi_engine_token_busy_seconds[1m]) > 0.003",
+    "own token, lost": "max_over_time(solpi_engine_token_lost_seconds[1m]) > 0.005",
+    "probe phases sum to the token": (
+        "abs(sum by (batch) (solpi_probe_phase_seconds)"
+        ' - sum by (batch) (solpi_probe_token_seconds{mode="eager_sync"})) < 1e-9'
+    ),
+    "scrapes succeed": "min_over_time(up[1m]) == 1",
+}
+
+
+@pytest.fixture(scope="module")
+def demo() -> Iterator[int]:
+    """Run the demo at speed and yield its port."""
+    command = [sys.executable, "-m", "solpi_exporter", "demo", "--speed", str(SPEED), "--listen", "127.0.0.1:0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        first = process.stdout.readline()
+        found = re.search(r"http://127.0.0.1:(\d+)/metrics", first)
+        assert found is not None, first
+        yield int(found[1])
+        process.terminate()
+        assert process.wait(10.0) == 0
+
+
+@pytest.fixture(scope="module")
+def prometheus(demo: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    """Run a real Prometheus that scrapes the demo every second, and yield its port."""
+    folder = tmp_path_factory.mktemp("prometheus")
+    config = folder / "prometheus.yml"
+    config.write_text(
+        "global: {scrape_interval: 1s}\n"
+        f"scrape_configs: [{{job_name: solpi, static_configs: [{{targets: ['127.0.0.1:{demo}']}}]}}]\n"
+    )
+    port = free_port()
+    command = [
+        find_tool("prometheus"),
+        f"--config.file={config}",
+        f"--storage.tsdb.path={folder / 'data'}",
+        f"--web.listen-address=127.0.0.1:{port}",
+    ]
+    with (folder / "log").open("w") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
+        yield port
+        process.terminate()
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+def ask(port: int, query: str) -> list[dict[str, object]]:
+    """Return the result of an instant query; empty while Prometheus is starting."""
+    try:
+        answer = request(port, f"/api/v1/query?query={urllib.parse.quote(query)}")
+    except OSError:
+        return []
+    return json.loads(answer.body)["data"]["result"] if answer.status == 200 else []
+
+
+@pytest.mark.parametrize("question", QUERIES)
+def test_prometheus_answers(prometheus: int, question: str) -> None:
+    """Each of the five readings, the engine's own token, and the probe's identity, within two rounds of the demo."""
+    assert eventually(lambda: bool(ask(prometheus, QUERIES[question])), timeout=60.0), question
+
+
+def test_promtool_accepts_the_demo(demo: int, tool: Callable[[str], str]) -> None:
+    """With everything on at once."""
+    check = subprocess.run(
+        [tool("promtool"), "check", "metrics"], input=request(demo, "/metrics").body, capture_output=True, check=False
+    )
+
+    assert (check.returncode, check.stdout + check.stderr) == (0, b"")
+
+
+def test_the_demo_ends_by_itself(tmp_path: Path) -> None:
+    """--for SECONDS, with status 0; it prints the addresses to open."""
+    result = subprocess.run(
+        [sys.executable, "-m", "solpi_exporter", "demo", "--no-probe", "--listen", "127.0.0.1:0", "--for", "1"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert result.returncode == 0
+    assert re.search(r"^exporter +http://127.0.0.1:\d+/metrics", result.stdout, re.MULTILINE)
+    assert re.search(r"^recorded vLLM +http://127.0.0.1:\d+/metrics", result.stdout, re.MULTILINE)

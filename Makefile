@@ -1,0 +1,54 @@
+# Two commands do everything on a fresh machine: `make demo` and `make test`. Both make .venv if it is not there.
+
+PYTHON ?= python3
+VENV ?= .venv
+# Used where $(PYTHON) has no torch: a torch that it can import is reused. TORCH= leaves torch, and the probe, out.
+# Elsewhere than on a host prepared for it, a torch from PyPI brings CUDA with it: several gigabytes.
+TORCH ?= torch==2.13.0
+ARGS ?=
+
+BIN := $(VENV)/bin
+
+.PHONY: demo test lint docs clean
+
+demo: $(VENV)/demo.done ## the whole daemon on a recorded server; ARGS="--speed 10" plays faster
+	@$(BIN)/solpi-exporter demo $(ARGS)
+
+test: $(VENV)/test.done lint ## lint, types and all tests
+	$(BIN)/pytest $(ARGS)
+
+lint: $(VENV)/test.done
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+docs: $(VENV)/test.done ## write what is generated
+	{ echo '# Metrics'; $(BIN)/solpi-exporter metrics; } > docs/metrics.md
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info
+
+# A torch that $(PYTHON) can import is reused by putting its folder at the end of the environment's path, and only
+# after everything else is installed: pip would take what else lies there for installed.
+HOST_TORCH = $$($(PYTHON) -c 'import os, torch; print(os.path.dirname(os.path.dirname(torch.__file__)))' 2>/dev/null)
+HOST_PATH = "$$($(BIN)/python -c 'import site; print(site.getsitepackages()[0])')/host-torch.pth"
+
+define install
+	@rm -f $(HOST_PATH)
+	$(BIN)/pip install --quiet --editable $(1)
+	@if host="$(HOST_TORCH)"; then echo "reusing the torch in $$host"; echo "$$host" > $(HOST_PATH); fi
+	@touch $@
+endef
+
+$(VENV)/torch.done:
+	$(PYTHON) -m venv $(VENV)
+	@if ! $(PYTHON) -c 'import torch' 2>/dev/null && [ -n "$(TORCH)" ]; then \
+		echo "installing $(TORCH)"; $(BIN)/pip install --quiet "$(TORCH)"; \
+	fi
+	@touch $@
+
+$(VENV)/demo.done: $(VENV)/torch.done pyproject.toml
+	$(call install,.)
+
+$(VENV)/test.done: $(VENV)/torch.done pyproject.toml
+	$(call install,'.[test]')

@@ -5,7 +5,6 @@ import time
 from dataclasses import dataclass, field
 from typing import Protocol
 
-
 MIN_WAIT = 0.05  # real seconds
 
 

@@ -1,13 +1,11 @@
 """The engine's own token, on recorded runs and on made-up ones."""
 
-import json
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
+from benchmarks.own_token import STAGES, recorded_token
 from solpi_exporter.board import Board
-from solpi_exporter.demo.recording import load_run
 from solpi_exporter.derived import (
     EngineToken,
     TokenWindow,
@@ -15,12 +13,10 @@ from solpi_exporter.derived import (
     token_from_reports,
     token_from_totals,
 )
-from solpi_exporter.engine.endpoint import parse
 from solpi_exporter.engine.reading import EngineFacts, EngineReading
 from solpi_exporter.gpu.source import GpuReading
 from solpi_exporter.metric import Distribution
 from solpi_exporter.source import SourceError
-from tests.fakes import SHIPPED
 
 
 def test_busy_per_step_and_time_between_tokens() -> None:
@@ -214,63 +210,22 @@ def test_history_is_forgotten() -> None:
 
 # --- recorded: NVML readings and /metrics of the same run ---------------------------------------------------------
 
-STAGES = {"a-before": ("c1", "c4", "c8", "c16", "c32"), "b-after": ("c1", "c4", "c8", "c16", "c32")}
-FOLDER = SHIPPED / "vllm-0.24.0-h200"
-
-
-def recorded_stage(name: str, stage: str, *, activity: str = "gpm") -> tuple[float, float]:
-    """Return (busy, interval) of the window cut inside one stage of a recorded run."""
-    nvml = json.loads((FOLDER / f"{name}.nvml.json").read_text())
-    begin = next(time for time, phase in nvml["phases"] if phase == stage)
-    inside = [
-        (sample, busy)
-        for sample, busy in zip(nvml["samples"], busy_seconds(nvml["samples"], activity), strict=True)
-        if sample.get("metrics") and begin <= sample["t"] <= begin + 20
-    ]
-    (first, busy0), (last, busy1) = inside[0], inside[-1]
-    result = token_from_totals(totals(first["metrics"], busy0), totals(last["metrics"], busy1))
-    assert result is not None
-    return result
-
-
-def busy_seconds(samples: list[dict[str, Any]], activity: str) -> list[float]:
-    """Integrate GPM's graphics activity, the mean since the sample before, or NVML's utilisation of that instant."""
-    busy, running = 0.0, []
-    for before, sample in zip([samples[0], *samples], samples, strict=False):
-        percent = (
-            sample["gpu"] if activity == "utilisation" else (sample["gpm"] or {}).get("GRAPHICS_UTIL", sample["gpu"])
-        )
-        busy += percent / 100 * (sample["t"] - before["t"])
-        running.append(busy)
-    return running
-
-
-def totals(metrics: dict[str, float], busy: float) -> Totals:
-    text = "".join(f"{series} {value}\n" for series, value in metrics.items())
-    count = next(
-        value for series, value in metrics.items() if series.startswith("vllm:inter_token_latency_seconds_count")
-    )
-    (reading,) = parse(text + f'vllm:inter_token_latency_seconds_bucket{{engine="0",le="+Inf"}} {count}\n', "s")
-    assert reading.inter_token_latency is not None
-    assert reading.steps is not None
-    return Totals(busy, reading.steps, reading.inter_token_latency.count, reading.inter_token_latency.sum)
-
 
 @pytest.mark.parametrize(("activity", "tolerance"), [("gpm", 0.12), ("utilisation", 0.15)])
-@pytest.mark.parametrize("stage", STAGES["a-before"])
+@pytest.mark.parametrize("stage", STAGES)
 def test_the_eager_run_foretells_the_graph_run(stage: str, activity: str, tolerance: float) -> None:
     """Its busy time is what the graph run then really took, within 12 % by GPM and 15 % by one utilisation a second."""
-    busy, interval = recorded_stage("a-before", stage, activity=activity)
-    _, graph_interval = recorded_stage("b-after", stage)
+    busy, interval = recorded_token("a-before", stage, activity=activity)
+    _, graph_interval = recorded_token("b-after", stage)
 
     assert busy == pytest.approx(graph_interval, rel=tolerance)
     assert (interval - busy) / interval > 0.55
 
 
-@pytest.mark.parametrize("stage", STAGES["b-after"])
+@pytest.mark.parametrize("stage", STAGES)
 def test_the_graph_run_loses_next_to_nothing(stage: str) -> None:
     """Less than 3 % of each token."""
-    busy, interval = recorded_stage("b-after", stage)
+    busy, interval = recorded_token("b-after", stage)
 
     assert max(0.0, interval - busy) / interval < 0.03
 
@@ -293,16 +248,11 @@ CLIENT = [
 @pytest.mark.parametrize(("run", "stage", "mean"), CLIENT)
 def test_the_client_saw_the_same_time_between_tokens(run: str, stage: str, mean: float) -> None:
     """The engine's histogram agrees with the client within 10 %: the windows of the two differ by seconds."""
-    assert recorded_stage(run, stage)[1] * 1e3 == pytest.approx(mean, rel=0.1)
+    assert recorded_token(run, stage)[1] * 1e3 == pytest.approx(mean, rel=0.1)
 
 
 def test_kv_pressure_shows_as_a_loss() -> None:
     """With 64 clients short of KV cache a quarter of each token is lost: the waits of preempted requests are in it."""
-    busy, interval = recorded_stage("c-kv-pressure", "c64")
+    busy, interval = recorded_token("c-kv-pressure", "c64")
 
     assert 0.2 < (interval - busy) / interval < 0.35
-
-
-def test_the_recorded_runs_are_those_of_the_demo() -> None:
-    """The demo plays what these figures were taken from."""
-    assert {load_run(name).name for name in STAGES} == STAGES.keys()

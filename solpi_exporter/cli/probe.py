@@ -19,6 +19,7 @@ from solpi_exporter.source import SourceError
 
 BAR = 32
 GLYPHS = {"compute": "█", "memory": "▓", "scheduling": "▒", "sync": "░"}
+COLUMNS = tuple(f"{glyph} {phase}" for phase, glyph in GLYPHS.items())
 COLOURS = {"compute": "green", "memory": "blue", "scheduling": "red", "sync": "yellow"}
 
 
@@ -80,8 +81,7 @@ def _table(one: Identity, results: Sequence[BatchResult]) -> Iterator[str]:
         f"torch {one.torch}"
     )
     yield ""
-    shares = " ".join(f"{GLYPHS[phase]} {phase:>10}" for phase in PHASES)
-    yield f"{'batch':>5} {'token':>10}  {'':{BAR}}  {shares}  graph"
+    yield f"batch      token  {'what it is spent on':{BAR}}  {'  '.join(COLUMNS)}  as a graph"
     for result in results:
         yield _row(result)
     yield ""
@@ -91,13 +91,15 @@ def _table(one: Identity, results: Sequence[BatchResult]) -> Iterator[str]:
 def _row(result: BatchResult) -> str:
     split = result.split
     if split is None:
-        return f"{result.batch:>5} {'noisy':>10}  {result.noise}"
-    shares = " ".join(f"{seconds / split.token:>11.1%} " for seconds in split.phases.values())
-    reclaimable = result.reclaimable(GRAPH_SYNC)
-    graph = "" if reclaimable is None else f"{-reclaimable:+6.0%}"
-    return (
-        f"{result.batch:>5} {split.token * 1e3:>7.3f} ms  {_bar(split.phases, split.token)}  {shares} {graph}".rstrip()
+        return f"{result.batch:>5}      noisy  {result.noise}"
+    shares = "  ".join(
+        f"{seconds / split.token:>{len(column)}.1%}"
+        for seconds, column in zip(split.phases.values(), COLUMNS, strict=True)
     )
+    reclaimable = result.reclaimable(GRAPH_SYNC)
+    graph = "" if reclaimable is None else f"{-reclaimable:+.0%}"
+    bar = _bar(split.phases, split.token)
+    return f"{result.batch:>5} {split.token * 1e3:>7.3f} ms  {bar}  {shares}  {graph:>10}".rstrip()
 
 
 def _bar(phases: dict[str, float], token: float) -> str:

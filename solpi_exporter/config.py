@@ -21,6 +21,7 @@ Batch = Annotated[int, Meta(ge=1, le=256)]
 READ_FROM = ("beginning", "end")
 
 _SERVER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,63}")
+_UNIT = re.compile(r"[A-Za-z0-9][A-Za-z0-9:_.@\\-]*")
 _DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
 
 
@@ -68,10 +69,11 @@ class GpuSettings(Section, frozen=True):
 
 
 class ServerSettings(Section, frozen=True):
-    """One serving engine: its log, its /metrics, or both; `gpus` are NVML indices or UUIDs."""
+    """One serving engine: its log or the journal of its unit, its /metrics, or both; `gpus` are indices or UUIDs."""
 
     name: str
     log: str | tuple[str, ...] = ()
+    journal: str | None = None
     metrics_url: str | None = None
     gpus: tuple[int | str, ...] = ()
     dialect: str = "auto"
@@ -84,8 +86,12 @@ class ServerSettings(Section, frozen=True):
     def __post_init__(self) -> None:
         if not _SERVER_NAME.fullmatch(self.name):
             raise ValueError(f"name: expected up to 64 letters, digits or _.:- , got {self.name!r}")
-        if not self.logs and self.metrics_url is None:
-            raise ValueError("log: expected a path or pattern here, or a metrics_url")
+        if not self.logs and self.journal is None and self.metrics_url is None:
+            raise ValueError("log: expected a path or pattern here, or a journal or metrics_url")
+        if self.logs and self.journal is not None:
+            raise ValueError("journal: expected log or journal, got both")
+        if self.journal is not None and not _UNIT.fullmatch(self.journal):
+            raise ValueError(f"journal: expected a unit such as vllm.service, got {self.journal!r}")
         if self.metrics_url is not None and not _is_url(self.metrics_url):
             raise ValueError(f"metrics_url: expected http://HOST:PORT/metrics, got {self.metrics_url!r}")
         _one_of("dialect", self.dialect, ("auto", *DIALECTS))

@@ -21,6 +21,8 @@ from solpi_exporter.collector import BoardCollector
 from solpi_exporter.config import ServerSettings, Settings, listen_address
 from solpi_exporter.derived import TokenWindow
 from solpi_exporter.engine.endpoint import EndpointSource
+from solpi_exporter.engine.journal import JournalFollower
+from solpi_exporter.engine.lines import Lines
 from solpi_exporter.engine.source import DIALECTS, POLL_BYTES, LogSource
 from solpi_exporter.engine.tail import Tailer
 from solpi_exporter.engine.vllm import VLLM
@@ -160,7 +162,7 @@ def _sources(
                 histograms=engine.histograms,
             )
     for server in servers:
-        if server.logs:
+        if server.logs or server.journal is not None:
             yield _log_source(settings, server, world.clock, one_shot=one_shot)
     if _probe_state(settings) is None:
         probe = settings.probe
@@ -169,11 +171,15 @@ def _sources(
 
 
 def _log_source(settings: Settings, server: ServerSettings, clock: Clock, *, one_shot: bool) -> LogSource:
-    from_beginning = one_shot or settings.engine.read_from == "beginning"
-    tailer = Tailer(server.logs, from_beginning=from_beginning, watcher=DirectoryWatcher(), clock=clock)
+    beginning = one_shot or settings.engine.read_from == "beginning"
+    log: Lines
+    if server.journal is not None:
+        log = JournalFollower(server.journal, from_beginning=beginning, follow=not one_shot, clock=clock)
+    else:
+        log = Tailer(server.logs, from_beginning=beginning, watcher=DirectoryWatcher(), clock=clock)
     dialect = VLLM if server.dialect == "auto" else DIALECTS[server.dialect]
     limit = EVERYTHING if one_shot else POLL_BYTES
-    return LogSource(server.name, tailer, dialect, clock, settings.engine.log_timeout, limit)
+    return LogSource(server.name, log, dialect, clock, settings.engine.log_timeout, limit)
 
 
 def _set_aside(settings: Settings, servers: Sequence[ServerSettings]) -> Iterator[tuple[str, State]]:

@@ -32,7 +32,7 @@ def find_tool(name: str) -> str:
     """Return a program's path: where it is absent, the test is skipped on a developer's machine and fails in CI."""
     path = shutil.which(name)
     if path is None:
-        (pytest.fail if os.environ.get("CI") else pytest.skip)(f"{name} is not installed (Debian: prometheus)")
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(f"{name} is not installed: see .ci/run")
     return path
 
 

@@ -142,6 +142,7 @@ TESTED_ELSEWHERE = {
     "source.py",
     "config.py",
     "engine/dialect.py",
+    "engine/lines.py",
     "engine/reading.py",
     "probe/shape.py",
     "probe/device.py",

@@ -18,6 +18,8 @@ MESSAGES = {
     "metrics_url_without_scheme": (
         "engine.server[0].metrics_url: expected http://HOST:PORT/metrics, got '127.0.0.1:8000/metrics'"
     ),
+    "log_and_journal": "engine.server[0].journal: expected log or journal, got both",
+    "journal_of_a_path": "engine.server[0].journal: expected a unit such as vllm.service, got '/var/log/x'",
     "no_batch": "probe.batches: expected array of length >= 1",
     "not_toml": "not TOML: Expected ']' at the end of a table declaration (at line 1, column 5)",
     "port_too_large": "http.listen: expected HOST:PORT, such as 127.0.0.1:10048 or :10048, got ':70000'",
@@ -26,7 +28,7 @@ MESSAGES = {
     "server_name_with_blank": "engine.server[0].name: expected up to 64 letters, digits or _.:- , got 'my server'",
     "server_named_twice": "engine.server: expected a name of its own for each, got a twice",
     "server_without_name": "engine.server[0].name: expected a value, got none",
-    "server_without_source": "engine.server[0].log: expected a path or pattern here, or a metrics_url",
+    "server_without_source": "engine.server[0].log: expected a path or pattern here, or a journal or metrics_url",
     "unknown_device": "probe.device: expected auto, cpu, cuda or cuda:N, got 'tpu'",
     "unknown_dialect": "engine.server[0].dialect: expected one of auto, vllm, got 'tgi'",
     "unknown_format": "log.format: expected one of auto, console, logfmt, json, got 'xml'",

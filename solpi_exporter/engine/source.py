@@ -1,4 +1,4 @@
-"""An engine's log as a source: the tailer's lines, read by a dialect, kept as the last thing each engine said.
+"""An engine's log as a source: lines that are followed, read by a dialect, kept as the last thing each engine said.
 
 The values stay while the log is silent, beside the time of the last report: vLLM falls silent when it idles.
 """
@@ -12,11 +12,10 @@ from typing import Any
 
 from solpi_exporter.clock import Clock
 from solpi_exporter.engine.dialect import Capacity, Dialect, Event, Setting, Stats
+from solpi_exporter.engine.lines import Block, Lines
 from solpi_exporter.engine.reading import EngineFacts, EngineReading
-from solpi_exporter.engine.tail import Block, Tailer
 from solpi_exporter.engine.vllm import VLLM
 from solpi_exporter.metric import Kind, Metric, Sample
-from solpi_exporter.source import SourceError
 
 DIALECTS: Mapping[str, Dialect] = MappingProxyType({"vllm": VLLM})
 
@@ -45,7 +44,7 @@ class LogReading:
     server: str
     lines: int
     bytes: int
-    lag: int
+    lag: int | None
     truncated_lines: int
     matched: tuple[tuple[str, int], ...]
     rotations: tuple[tuple[str, int], ...]
@@ -54,7 +53,8 @@ class LogReading:
         """Yield the counters and the lag."""
         yield LINES.sample(self.lines, self.server)
         yield BYTES.sample(self.bytes, self.server)
-        yield LAG.sample(self.lag, self.server)
+        if self.lag is not None:
+            yield LAG.sample(self.lag, self.server)
         yield TRUNCATED.sample(self.truncated_lines, self.server)
         for kind, count in self.matched:
             yield MATCHED.sample(count, self.server, kind)
@@ -68,12 +68,12 @@ class LogSource:
     interval = POLL_SECONDS
 
     def __init__(
-        self, server: str, tailer: Tailer, dialect: Dialect, clock: Clock, timeout: float, poll_bytes: int = POLL_BYTES
+        self, server: str, log: Lines, dialect: Dialect, clock: Clock, timeout: float, poll_bytes: int = POLL_BYTES
     ) -> None:
         self.name = f"engine_log/{server}"
         self.timeout = timeout
         self._server = server
-        self._tailer = tailer
+        self._log = log
         self._dialect = dialect
         self._clock = clock
         self._poll_bytes = poll_bytes
@@ -83,33 +83,27 @@ class LogSource:
         self._capacity: dict[str, Capacity] = {}
 
     def poll(self) -> list[EngineReading | EngineFacts | LogReading]:
-        """Read what is new; raise SourceError while there is no file to follow."""
-        for block in self._tailer.read(self._poll_bytes):
+        """Read what is new; raise SourceError while there is nothing to follow."""
+        for block in self._log.read(self._poll_bytes):
             self._take(block)
-        if not self._tailer.files():
-            raise SourceError(
-                f"no readable log of server {self._server} at {', '.join(self._tailer.patterns)}: "
-                "check `log`, and that the service's user may read it"
-            )
         return [*self._engines(), *self._told(), self._progress()]
 
     def close(self) -> None:
-        """Close the files."""
-        self._tailer.close()
+        """Let go of the log."""
+        self._log.close()
 
     def _take(self, block: Block) -> None:
-        arrival = self._clock.time() if block.live else None
         for line in block.data.split(b"\n"):
             if any(marker in line for marker in self._dialect.markers):
                 event = self._dialect.parse(line.decode(errors="replace"))
                 if event is not None and not (block.head and isinstance(event, Stats)):
                     self._matched[event.kind] += not block.head
-                    self._apply(event, arrival)
+                    self._apply(event, block.time)
 
-    def _apply(self, event: Event, arrival: float | None) -> None:
+    def _apply(self, event: Event, written: float | None) -> None:
         match event:
             case Stats():
-                time = arrival if arrival is not None else stamp_time(event.stamp, self._clock.time())
+                time = stamp_time(event.stamp, self._clock.time()) if written is None else written
                 self._stats[event.engine] = (event.values, time)
             case Capacity():
                 self._capacity[event.engine] = event
@@ -147,12 +141,12 @@ class LogSource:
             )
 
     def _progress(self) -> LogReading:
-        counters = self._tailer.counters
+        counters = self._log.counters
         return LogReading(
             self._server,
             counters.lines,
             counters.bytes,
-            self._tailer.lag(),
+            self._log.lag(),
             counters.truncated_lines,
             tuple(self._matched.items()),
             tuple(counters.rotations.items()),

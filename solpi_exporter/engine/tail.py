@@ -5,40 +5,22 @@ file under an old name starts at its beginning. Growth is seen by fstat, not by 
 """
 
 import os
-from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from glob import glob, has_magic
 from io import FileIO
 from stat import S_ISREG
 
 from solpi_exporter.clock import Clock
+from solpi_exporter.engine.lines import Block, LineCounters
 from solpi_exporter.engine.watch import Watcher
+from solpi_exporter.source import SourceError
 
 BLOCK = 1 << 20  # bytes read at once, and the longest line that is kept
 SCAN_SECONDS = 1.0  # the longest time that a new file goes unnoticed when no event tells of it
 DRAIN_SECONDS = 10.0  # how long a file that was rotated away is still read: its writer may not have noticed
 
 Identity = tuple[int, int]
-
-
-@dataclass(frozen=True, slots=True)
-class Block:
-    """New complete lines of one file. `live`: written while being followed; `head`: start of a file joined late."""
-
-    data: bytes
-    live: bool
-    head: bool = False
-
-
-@dataclass(slots=True)
-class TailCounters:
-    """What the tailer has done so far."""
-
-    bytes: int = 0
-    lines: int = 0
-    truncated_lines: int = 0
-    rotations: Counter[str] = field(default_factory=lambda: Counter(rename=0, truncate=0))
 
 
 @dataclass(slots=True)
@@ -62,8 +44,8 @@ class Tailer:
     """
 
     def __init__(self, patterns: Sequence[str], *, from_beginning: bool, watcher: Watcher, clock: Clock) -> None:
-        self.counters = TailCounters()
-        self.patterns = tuple(patterns)
+        self.counters = LineCounters()
+        self._patterns = tuple(patterns)
         self._from_beginning = from_beginning
         self._watcher = watcher
         self._clock = clock
@@ -71,7 +53,10 @@ class Tailer:
         self._next_scan: float | None = None  # None until the first look
 
     def read(self, limit: int) -> Iterator[Block]:
-        """Yield what is new, at most about `limit` bytes. A file that may not be read is tried again at each look."""
+        """Yield what is new, at most about `limit` bytes; raise SourceError while there is no file to follow.
+
+        A file that may not be read is tried again at each look; one that has lost its name counts until it is drained.
+        """
         yield from self._scan_if_due()
         for file in list(self._followed.values()):
             for block in self._read_file(file):
@@ -79,10 +64,10 @@ class Tailer:
                 limit -= len(block.data)
                 if limit <= 0:
                     return
-
-    def files(self) -> int:
-        """Return how many files are followed; one that has lost its name counts until it is drained."""
-        return len(self._followed)
+        if not self._followed:
+            raise SourceError(
+                f"no readable log at {', '.join(self._patterns)}: check `log`, and that the service's user may read it"
+            )
 
     def lag(self) -> int:
         """Return how many bytes are written and not yet read."""
@@ -104,7 +89,7 @@ class Tailer:
 
     def _scan(self, first: bool, now: float) -> Iterator[Block]:
         """Look at the names: open what is new, retire what has lost its name, drop what has been drained."""
-        self._watcher.watch({os.path.dirname(path) or "." for path in self.patterns})
+        self._watcher.watch({os.path.dirname(path) or "." for path in self._patterns})
         named: set[Identity] = set()
         for path in self._matches():
             identity = _identity(path)
@@ -118,7 +103,7 @@ class Tailer:
         self._retire(named, now)
 
     def _matches(self) -> list[str]:
-        paths = (glob(pattern) if has_magic(pattern) else [pattern] for pattern in self.patterns)
+        paths = (glob(pattern) if has_magic(pattern) else [pattern] for pattern in self._patterns)
         return sorted({path for group in paths for path in group})
 
     def _open(self, path: str, first: bool) -> Iterator[Block]:
@@ -135,7 +120,7 @@ class Tailer:
         elif self._from_beginning:
             followed.live = False
         else:
-            yield Block(_complete(os.pread(file.fileno(), BLOCK, 0)), live=False, head=True)
+            yield Block(_complete(os.pread(file.fileno(), BLOCK, 0)), time=None, head=True)
             followed.offset = _last_line_end(file, status.st_size)
 
     def _retire(self, named: set[Identity], now: float) -> None:
@@ -159,7 +144,7 @@ class Tailer:
             lines = self._lines(file, data)
             if lines:
                 self.counters.lines += lines.count(b"\n")
-                yield Block(lines, file.live)
+                yield Block(lines, self._clock.time() if file.live else None)
         file.live = True
 
     def _lines(self, file: _Followed, data: bytes) -> bytes:

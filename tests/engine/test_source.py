@@ -185,7 +185,7 @@ def test_blocks_become_tokens_where_the_block_size_was_told(log: Log) -> None:
 
 def test_a_missing_log_is_a_failure_that_says_where_it_looked(log: Log) -> None:
     """The server was asked for; its readings come once the file is there."""
-    with pytest.raises(SourceError, match=f"no readable log of server s at {log.path}"):
+    with pytest.raises(SourceError, match=f"no readable log at {log.path}"):
         log.poll()
 
     log.write(stats(4, 100.0))

@@ -1,0 +1,124 @@
+"""Follows the journal of a systemd unit through a `journalctl` child, which alone knows the journal's files.
+
+One JSON object an entry. After the child has ended, the next one starts at the last entry's cursor, inclusively, and
+that entry is passed over if it is the same: `--after-cursor` skips one too many when the entry is gone.
+"""
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator, Sequence
+from typing import IO, Any
+
+from solpi_exporter.clock import Clock
+from solpi_exporter.engine.lines import Block, LineCounters
+from solpi_exporter.source import SourceError
+
+READ_BYTES = 1 << 16
+RETRY_SECONDS = 5.0
+
+
+class JournalFollower:
+    """The journal of one unit. Without `follow` it is read to its end, once."""
+
+    def __init__(
+        self,
+        unit: str,
+        *,
+        from_beginning: bool,
+        follow: bool,
+        clock: Clock,
+        command: Sequence[str] = ("journalctl",),
+    ) -> None:
+        self.counters = LineCounters()
+        self._unit = unit
+        self._from_beginning = from_beginning
+        self._follow = follow
+        self._clock = clock
+        self._command = tuple(command)
+        self._child: subprocess.Popen[bytes] | None = None
+        self._cursor: str | None = None
+        self._partial = b""
+        self._retry_at = 0.0
+
+    def read(self, limit: int) -> Iterator[Block]:
+        """Yield the messages that have come; raise SourceError while journalctl cannot be run or has ended."""
+        if self._child is None:
+            if self._clock.monotonic() < self._retry_at:
+                raise SourceError(self._complaint("it has ended, and is started again in a moment"))
+            self._child = self._start()
+        assert self._child.stdout is not None
+        while limit > 0 and (data := _available(self._child.stdout)) is not None:
+            if not data:
+                self._end(self._child)
+                return
+            limit -= len(data)
+            yield from self._blocks(data)
+
+    def lag(self) -> int | None:
+        """The journal's size says nothing of one unit's lines."""
+        return None
+
+    def close(self) -> None:
+        """End the child."""
+        if self._child is not None:
+            self._child.terminate()
+            self._child.communicate()
+            self._child = None
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        if self._cursor is not None:
+            begin = f"--cursor={self._cursor}"
+        else:
+            begin = "--lines=all" if self._from_beginning else "--lines=0"
+        # --all: without it, a message above 4,096 bytes is null.
+        command = [*self._command, f"--unit={self._unit}", "--output=json", "--all", "--quiet", begin]
+        try:
+            child = subprocess.Popen(  # noqa: S603 - the unit is one argument, not a shell's text
+                [*command, "--follow"] if self._follow else command, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            )
+        except OSError as error:
+            raise SourceError(self._complaint(f"{self._command[0]} cannot be run: {error.strerror}")) from error
+        assert child.stdout is not None
+        os.set_blocking(child.stdout.fileno(), not self._follow)
+        return child
+
+    def _end(self, child: subprocess.Popen[bytes]) -> None:
+        """Take leave of a child that has ended; only where the end was asked for is that no failure."""
+        _, complaints = child.communicate()
+        self._child, self._partial = None, b""
+        self._retry_at = self._clock.monotonic() + RETRY_SECONDS
+        if self._follow or child.returncode:
+            lines = complaints.decode(errors="replace").splitlines() or ["it ended without a word"]
+            raise SourceError(self._complaint(lines[-1]))
+
+    def _blocks(self, data: bytes) -> Iterator[Block]:
+        *lines, self._partial = (self._partial + data).split(b"\n")
+        for line in lines:
+            entry = json.loads(line)
+            cursor = entry.get("__CURSOR")
+            if cursor == self._cursor:
+                continue
+            self._cursor = cursor
+            message = _message(entry.get("MESSAGE"))
+            self.counters.bytes += len(message)
+            self.counters.lines += 1
+            yield Block(message + b"\n", int(entry["__REALTIME_TIMESTAMP"]) / 1e6)
+
+    def _complaint(self, what: str) -> str:
+        return f"no journal of {self._unit}: {what}; is the service's user in the group systemd-journal?"
+
+
+def _available(pipe: IO[bytes]) -> bytes | None:
+    """Return what can be read now, empty at the end, None where there is nothing yet."""
+    try:
+        return os.read(pipe.fileno(), READ_BYTES)
+    except BlockingIOError:
+        return None
+
+
+def _message(field: Any) -> bytes:
+    """Return MESSAGE, which is a list of byte values when it is not UTF-8 or holds control characters."""
+    if isinstance(field, list):
+        return bytes(field)
+    return field.encode() if isinstance(field, str) else b""

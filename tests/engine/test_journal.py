@@ -1,0 +1,185 @@
+"""The journal of a unit: the real journalctl on a journal that is made here, and a stand-in for what it may do."""
+
+import json
+import struct
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from solpi_exporter.engine.journal import RETRY_SECONDS, JournalFollower
+from solpi_exporter.engine.lines import Block
+from solpi_exporter.source import SourceError
+from tests.fakes import FakeClock
+from tests.serving import eventually
+
+UNIT = "vllm.service"
+REMOTE = "/lib/systemd/systemd-journal-remote"
+LONG = b"x" * 5000
+EVERYTHING = 1 << 40
+
+
+def export(messages: list[tuple[str, bytes]]) -> bytes:
+    """Return (unit, message) pairs in the journal's export format, a second apart."""
+    entries = []
+    for number, (unit, message) in enumerate(messages):
+        text = f"__REALTIME_TIMESTAMP={1795967133000000 + number * 1000000}\n__MONOTONIC_TIMESTAMP={1000 + number}\n"
+        head = f"{text}_BOOT_ID={'0' * 31}1\n_SYSTEMD_UNIT={unit}\n".encode()
+        entries.append(head + b"MESSAGE\n" + struct.pack("<Q", len(message)) + message + b"\n\n")
+    return b"".join(entries)
+
+
+@pytest.fixture
+def journal(tmp_path: Path, tool: Callable[[str], str]) -> list[str]:
+    """Make a journal of two units and return the command that reads it."""
+    (tmp_path / "export").write_bytes(
+        export(
+            [(UNIT, b"one"), ("other.service", b"not ours"), (UNIT, b"tail \r 50%"), (UNIT, b"\xff\xfe"), (UNIT, LONG)]
+        )
+    )
+    folder = tmp_path / "journal"
+    folder.mkdir()
+    command = [tool(REMOTE), "-o", str(folder / "made.journal"), str(tmp_path / "export")]
+    subprocess.run(command, check=True, capture_output=True)
+    return [tool("journalctl"), "-D", str(folder)]
+
+
+def test_a_units_messages_to_the_end(journal: list[str]) -> None:
+    """In order, of this unit only, with bytes, carriage returns and long lines as they are, at their own times."""
+    follower = JournalFollower(UNIT, from_beginning=True, follow=False, clock=FakeClock(), command=journal)
+
+    blocks = list(follower.read(EVERYTHING))
+
+    assert blocks == [
+        Block(b"one\n", 1795967133.0),
+        Block(b"tail \r 50%\n", 1795967135.0),
+        Block(b"\xff\xfe\n", 1795967136.0),
+        Block(LONG + b"\n", 1795967137.0),
+    ]
+    assert follower.counters.lines == 4
+
+
+def test_the_real_journal_is_followed(journal: list[str]) -> None:
+    """A child that stays; its entries come as they are ready, and none before the end is asked for with it."""
+    follower = JournalFollower(UNIT, from_beginning=True, follow=True, clock=FakeClock(), command=journal)
+    read: list[Block] = []
+
+    assert eventually(lambda: read.extend(follower.read(EVERYTHING)) or len(read) == 4)  # type: ignore[func-returns-value]
+    follower.close()
+
+
+class StandIn:
+    """A journalctl that prints what it is told to, notes its arguments, and ends or stays."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.clock = FakeClock()
+        self.script = folder / "journalctl.py"
+        self.script.write_text(
+            "import pathlib, sys, time\n"
+            "folder = pathlib.Path(__file__).parent\n"
+            "(folder / 'arguments').write_text(' '.join(sys.argv[1:]))\n"
+            "sys.stdout.write((folder / 'output').read_text()); sys.stdout.flush()\n"
+            "sys.stderr.write((folder / 'complaint').read_text())\n"
+            "sys.exit(1)\n"
+        )
+        (folder / "complaint").write_text("")
+
+    def says(self, *messages: str) -> None:
+        entries = [
+            {"__CURSOR": f"c{message}", "__REALTIME_TIMESTAMP": "1000000", "MESSAGE": message} for message in messages
+        ]
+        (self.folder / "output").write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+
+    def arguments(self) -> list[str]:
+        return (self.folder / "arguments").read_text().split()
+
+    def follower(self, *, from_beginning: bool = False) -> JournalFollower:
+        command = (sys.executable, str(self.script))
+        return JournalFollower(UNIT, from_beginning=from_beginning, follow=True, clock=self.clock, command=command)
+
+    def until_it_ends(self, follower: JournalFollower) -> tuple[list[bytes], str]:
+        """Read until the child has ended; return the messages and the complaint."""
+        read: list[bytes] = []
+        complaint: list[str] = []
+
+        def ended() -> bool:
+            try:
+                read.extend(block.data for block in follower.read(EVERYTHING))
+            except SourceError as error:
+                complaint.append(str(error))
+            return bool(complaint)
+
+        assert eventually(ended)
+        return read, complaint[0]
+
+
+@pytest.fixture
+def stand_in(tmp_path: Path) -> StandIn:
+    return StandIn(tmp_path)
+
+
+@pytest.mark.parametrize(("from_beginning", "lines"), [(True, "--lines=all"), (False, "--lines=0")])
+def test_where_it_begins(stand_in: StandIn, from_beginning: bool, lines: str) -> None:
+    """With everything, or with what comes."""
+    stand_in.says()
+
+    stand_in.until_it_ends(stand_in.follower(from_beginning=from_beginning))
+
+    assert stand_in.arguments() == [f"--unit={UNIT}", "--output=json", "--all", "--quiet", lines, "--follow"]
+
+
+def test_a_child_that_ends_is_started_again_at_its_cursor(stand_in: StandIn) -> None:
+    """After a pause, and the entry that was read already does not count twice."""
+    stand_in.says("one", "two")
+    follower = stand_in.follower()
+    assert stand_in.until_it_ends(follower)[0] == [b"one\n", b"two\n"]
+    with pytest.raises(SourceError, match="started again in a moment"):
+        list(follower.read(EVERYTHING))
+
+    stand_in.says("two", "three")
+    stand_in.clock.now += RETRY_SECONDS
+
+    assert stand_in.until_it_ends(follower)[0] == [b"three\n"]
+    assert "--cursor=ctwo" in stand_in.arguments()
+    assert follower.counters.lines == 3
+
+
+def test_what_journalctl_complains_of_is_passed_on(stand_in: StandIn) -> None:
+    """Its last line, and what to check."""
+    stand_in.says()
+    (stand_in.folder / "complaint").write_text(
+        "Hint: x\nNo journal files were opened due to insufficient permissions.\n"
+    )
+
+    _, complaint = stand_in.until_it_ends(stand_in.follower())
+
+    assert complaint == (
+        "no journal of vllm.service: No journal files were opened due to insufficient permissions.; "
+        "is the service's user in the group systemd-journal?"
+    )
+
+
+def test_no_journalctl() -> None:
+    """A host without systemd is told so."""
+    follower = JournalFollower(
+        UNIT, from_beginning=True, follow=True, clock=FakeClock(), command=("/nowhere/journalctl",)
+    )
+
+    with pytest.raises(SourceError, match="/nowhere/journalctl cannot be run: No such file"):
+        list(follower.read(EVERYTHING))
+
+
+def test_closing_ends_the_child(journal: list[str]) -> None:
+    """No journalctl outlives its daemon."""
+    follower = JournalFollower(UNIT, from_beginning=True, follow=True, clock=FakeClock(), command=journal)
+    list(follower.read(EVERYTHING))
+    child = follower._child
+    assert child is not None
+    assert child.poll() is None
+
+    follower.close()
+
+    assert child.poll() is not None

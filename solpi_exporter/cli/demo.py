@@ -24,7 +24,7 @@ CHAPTERS = {
 }
 
 
-@click.command()
+@click.command(short_help="Run the daemon on a recorded server.")
 @common_options
 @click.option("--speed", type=click.FloatRange(0.1, 100), default=1.0, show_default=True, help="Play so much faster.")
 @click.option("--for", "seconds", type=click.FloatRange(min=0, min_open=True), help="End by itself after SECONDS.")

@@ -5,7 +5,7 @@ import click
 from solpi_exporter.catalog import reference
 
 
-@click.command()
+@click.command(short_help="Print the reference of every metric.")
 def metrics() -> None:
     """Print the reference of every metric as Markdown: name, type, labels, meaning."""
     click.echo(reference(), nl=False)

@@ -29,7 +29,11 @@ CONFIG = click.option(
 
 _COMMON = (
     CONFIG,
-    click.option("--listen", metavar="HOST:PORT", help="Where to serve; port 0 takes any free one and prints it."),
+    click.option(
+        "--listen",
+        metavar="HOST:PORT",
+        help="Where to serve; port 0 takes any free one and prints it.  [default: :10048, demo 127.0.0.1:10048]",
+    ),
     click.option("--state-dir", metavar="DIR", help="Directory of this daemon's state; one daemon at a time has it."),
     click.option(
         "--log-file",
@@ -54,7 +58,7 @@ _COMMON = (
     click.option("--no-engine", is_flag=True, help="Leave the engine's log and /metrics alone."),
     click.option("--no-probe", is_flag=True, help="Do not run the decode probe."),
     click.option("--log-format", type=click.Choice(FORMATS), help="The exporter's own log.  [default: auto]"),
-    click.option("--log-level", type=click.Choice(LEVELS), help="[default: info]"),
+    click.option("--log-level", type=click.Choice(LEVELS), help="The least that it tells.  [default: info]"),
 )
 
 

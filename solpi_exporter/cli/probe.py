@@ -23,7 +23,7 @@ COLUMNS = tuple(f"{glyph} {phase}" for phase, glyph in GLYPHS.items())
 COLOURS = {"compute": "green", "memory": "blue", "scheduling": "red", "sync": "yellow"}
 
 
-@click.command()
+@click.command(short_help="Show what a decoded token is spent on.")
 @CONFIG
 @click.option("--device", metavar="DEVICE", help="auto, cpu, cuda or cuda:N.  [default: auto]")
 @click.option("--shape", type=click.Choice(["auto", *SHAPES]), help="Width of the decoded layer.  [default: auto]")

@@ -16,7 +16,7 @@ from solpi_exporter.logsetup import make_logger
 from solpi_exporter.statedir import StateDirBusy
 
 
-@click.command()
+@click.command(short_help="Run the daemon.")
 @common_options
 def run(config: Path | None, **flags: Any) -> None:
     """Run the daemon until SIGTERM or SIGINT.
@@ -39,7 +39,7 @@ def run(config: Path | None, **flags: Any) -> None:
     leave(serve(daemon, settings, stop_on_signals(), on_listen))
 
 
-@click.command()
+@click.command(short_help="Print one exposition and exit.")
 @common_options
 def once(config: Path | None, **flags: Any) -> None:
     """Poll every source once, print the exposition and exit.
@@ -54,7 +54,7 @@ def once(config: Path | None, **flags: Any) -> None:
     leave(0)
 
 
-@click.command()
+@click.command(short_help="Check the settings and exit.")
 @CONFIG
 def check(config: Path | None) -> None:
     """Check the settings of a file and the environment, and exit: 0 if they fit, 2 with one line if not."""

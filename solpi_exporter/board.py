@@ -40,7 +40,8 @@ class Entry:
     """One source on the board.
 
     `readings` are those of the last good poll, taken at `time` (monotonic) and `success_time` (Unix); `notices`
-    are what a failure itself tells. `since` is when the poll in flight began, None between polls.
+    are what a failure itself tells. `since` is when the poll in flight began, None between polls; `late` says that the
+    poll in flight has already been counted as timed out.
     """
 
     source: str
@@ -51,6 +52,7 @@ class Entry:
     success_time: float | None = None
     seconds: float | None = None
     since: float | None = None
+    late: bool = False
     polls: Mapping[Outcome, int] = field(default_factory=_no_polls)
 
     def samples(self) -> Iterator[Sample]:
@@ -63,7 +65,9 @@ class Entry:
             yield from notice.samples()
 
     def counted(self, outcome: Outcome) -> Mapping[Outcome, int]:
-        """Return the poll counts with one more of `outcome`."""
+        """Return the poll counts with one more of `outcome`; the end of a late poll was counted as its time-out."""
+        if self.late:
+            return self.polls
         return MappingProxyType({**self.polls, outcome: self.polls[outcome] + 1})
 
 
@@ -130,6 +134,7 @@ class Board:
                 notices=notices,
                 seconds=_elapsed(old, now),
                 since=None,
+                late=False,
                 polls=old.counted(Outcome.FAILURE),
             )
             self._replace(new, changed=old.state is not state or old.notices != notices)
@@ -139,7 +144,8 @@ class Board:
         with self._lock:
             hung = [entry for entry in self._entries.values() if self._is_hung(entry, now)]
             for entry in hung:
-                new = replace(entry, state=State.DOWN, since=None, polls=entry.counted(Outcome.TIMEOUT))
+                polls = entry.counted(Outcome.TIMEOUT)
+                new = replace(entry, state=State.DOWN, since=None, late=True, polls=polls)
                 self._replace(new, changed=True)
             return [entry.source for entry in hung]
 

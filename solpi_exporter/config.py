@@ -15,7 +15,8 @@ from solpi_exporter.engine.source import DIALECTS
 from solpi_exporter.logsetup import FORMATS, LEVELS
 from solpi_exporter.probe.shape import SHAPES
 
-Seconds = Annotated[float, Meta(gt=0)]
+Seconds = Annotated[float, Meta(ge=0.1, le=86400)]
+GpuIndex = Annotated[int, Meta(ge=0)]
 Batch = Annotated[int, Meta(ge=1, le=256)]
 
 READ_FROM = ("beginning", "end")
@@ -75,7 +76,7 @@ class ServerSettings(Section, frozen=True):
     log: str | tuple[str, ...] = ()
     journal: str | None = None
     metrics_url: str | None = None
-    gpus: tuple[int | str, ...] = ()
+    gpus: tuple[GpuIndex | str, ...] = ()
     dialect: str = "auto"
 
     @property
@@ -88,6 +89,8 @@ class ServerSettings(Section, frozen=True):
             raise ValueError(f"name: expected up to 64 letters, digits or _.:- , got {self.name!r}")
         if not self.logs and self.journal is None and self.metrics_url is None:
             raise ValueError("log: expected a path or pattern here, or a journal or metrics_url")
+        if not all(self.logs):
+            raise ValueError("log: expected a path or pattern, got an empty text")
         if self.logs and self.journal is not None:
             raise ValueError("journal: expected log or journal, got both")
         if self.journal is not None and not _UNIT.fullmatch(self.journal):

@@ -4,7 +4,7 @@ The main loop only looks after the rest: polls that hang, the engine's own token
 """
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -39,6 +39,8 @@ from solpi_exporter.web import Pages, WebServer
 TICK_SECONDS = 1.0
 STOP_SECONDS = 1.5  # for all threads together; a stop is over within two
 EVERYTHING = 1 << 62
+ONE_SHOT_LOG_SECONDS = 600.0  # a log of gigabytes is read to its end
+REPORT = "this is a bug: please report the traceback"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,7 @@ class Daemon:
     def __init__(self, settings: Settings, log: FilteringBoundLogger, world: World, *, one_shot: bool = False) -> None:
         self._log = log
         self._clock = world.clock
+        self._broken = False
         self._quiet = threading.Lock()
         self._resources = ExitStack()
         if settings.state_dir is not None:
@@ -67,27 +70,29 @@ class Daemon:
         for name, state in _set_aside(settings, servers):
             self.board.set_aside(name, state)
         self._runners = [Runner(source, self.board, self._clock, log) for source in sources]
-        self._window = TokenWindow({server.name: [str(gpu) for gpu in server.gpus] for server in servers})
+        gpus = {server.name: [str(gpu) for gpu in server.gpus] for server in servers}
+        self._window = TokenWindow(gpus, max(15.0, settings.engine.endpoint_interval))
         self._exposition = Exposition(
             BoardCollector(self.board.snapshot, self._derived), self._version, self._clock, self._quiet
         )
 
     def once(self) -> str:
         """Poll every source once, each in a thread of its own, and return the exposition."""
-        threads = [threading.Thread(target=runner.poll, daemon=True) for runner in self._runners]
+        threads = [threading.Thread(target=runner.poll_and_close, daemon=True) for runner in self._runners]
         for thread in threads:
             thread.start()
+        begun = self._clock.monotonic()
         for thread, runner in zip(threads, self._runners, strict=True):
-            thread.join(runner.source.timeout)
-            if not thread.is_alive():
-                runner.source.close()
+            thread.join(max(0.0, begun + runner.source.timeout - self._clock.monotonic()))
         self._expire(force=True)
         return self._exposition.render(TEXT)[0].decode()
 
-    def serve(self, listen: str, stop: threading.Event, on_listen: Callable[[int], None]) -> int:
-        """Run until `stop`; return the exit status: 0 when asked to stop, 1 when a thread died."""
-        host, port = listen_address(listen)
-        web = WebServer(host, port, Pages(self._exposition, self._landing, self.pending))
+    def bind(self, listen: str) -> WebServer:
+        """Take the address; raise OSError where it cannot be had."""
+        return WebServer(*listen_address(listen), Pages(self._exposition, self._landing, self.pending, self._break))
+
+    def serve(self, web: WebServer, stop: threading.Event) -> int:
+        """Run until `stop`; return the exit status: 0 when asked to stop, 1 when something broke that never should."""
         threads = [
             threading.Thread(target=runner.run, args=(stop,), name=runner.source.name, daemon=True)
             for runner in self._runners
@@ -95,7 +100,6 @@ class Daemon:
         for thread in threads:
             thread.start()
         web.start()
-        on_listen(web.port)
         status = self._watch([*threads, web.thread], stop)
         stop.set()
         web.stop(STOP_SECONDS / 2)
@@ -114,9 +118,16 @@ class Daemon:
             self._window.observe(self.board.snapshot())
             dead = [thread.name for thread in threads if not thread.is_alive()]
             if dead and not stop.is_set():
-                self._log.critical("thread_died", threads=dead, remedy="this is a bug: please report the traceback")
+                self._log.critical("thread_died", threads=dead, remedy=REPORT)
+                return 1
+            if self._broken:
                 return 1
         return 0
+
+    def _break(self, error: BaseException) -> None:
+        """Take note of a fault of our own in answering a request; the main loop ends the process for it."""
+        self._log.critical("answer_failed", error=repr(error), exc_info=error, remedy=REPORT)
+        self._broken = True
 
     def _expire(self, *, force: bool = False) -> None:
         """Mark hung sources; with `force`, every source whose poll is still in flight."""
@@ -152,34 +163,47 @@ def _sources(
     if settings.gpu.enabled:
         yield GpuSource(world.driver, world.clock, settings.gpu.interval, settings.gpu.timeout)
     engine = settings.engine
-    for server in servers:
-        if server.metrics_url is not None:
-            yield EndpointSource(
-                server.name,
-                server.metrics_url,
-                engine.endpoint_interval,
-                engine.endpoint_timeout,
-                histograms=engine.histograms,
-            )
+    endpoints = {
+        server.name: EndpointSource(
+            server.name,
+            server.metrics_url,
+            engine.endpoint_interval,
+            engine.endpoint_timeout,
+            show_histograms=engine.histograms,
+        )
+        for server in servers
+        if server.metrics_url is not None
+    }
+    yield from endpoints.values()
     for server in servers:
         if server.logs or server.journal is not None:
-            yield _log_source(settings, server, world.clock, one_shot=one_shot)
+            yield _log_source(settings, server, world.clock, endpoints.get(server.name), one_shot=one_shot)
     if _probe_state(settings) is None:
         probe = settings.probe
         bench = partial(open_bench, probe.device, probe.shape, probe.batches)
         yield ProbeSource(bench, probe.batches, quiet, world.clock, probe.interval)
 
 
-def _log_source(settings: Settings, server: ServerSettings, clock: Clock, *, one_shot: bool) -> LogSource:
+def _log_source(
+    settings: Settings, server: ServerSettings, clock: Clock, endpoint: EndpointSource | None, *, one_shot: bool
+) -> LogSource:
     beginning = one_shot or settings.engine.read_from == "beginning"
+    dialect = VLLM if server.dialect == "auto" else DIALECTS[server.dialect]
     log: Lines
     if server.journal is not None:
         log = JournalFollower(server.journal, from_beginning=beginning, follow=not one_shot, clock=clock)
     else:
-        log = Tailer(server.logs, from_beginning=beginning, watcher=DirectoryWatcher(), clock=clock)
-    dialect = VLLM if server.dialect == "auto" else DIALECTS[server.dialect]
-    limit = EVERYTHING if one_shot else POLL_BYTES
-    return LogSource(server.name, log, dialect, clock, settings.engine.log_timeout, limit)
+        watcher = DirectoryWatcher()
+        log = Tailer(server.logs, from_beginning=beginning, start=dialect.start, watcher=watcher, clock=clock)
+    return LogSource(
+        server.name,
+        log,
+        dialect,
+        clock,
+        timeout=ONE_SHOT_LOG_SECONDS if one_shot else settings.engine.log_timeout,
+        poll_bytes=EVERYTHING if one_shot else POLL_BYTES,
+        is_dead=lambda: endpoint is not None and endpoint.refused,
+    )
 
 
 def _set_aside(settings: Settings, servers: Sequence[ServerSettings]) -> Iterator[tuple[str, State]]:

@@ -20,7 +20,7 @@ from solpi_exporter.metric import Metric, Sample
 WINDOW_SECONDS = 60.0
 MIN_WINDOW_SECONDS = 30.0
 KEEP_SECONDS = 120.0
-STALE_SECONDS = 45.0  # three reads of an endpoint, four reports of a log: later than that a window is history
+STALE_INTERVALS = 3  # reads of an endpoint, or reports of a log: later than that a window is history
 
 _LABELS = ("server", "engine", "basis")
 BUSY = Metric(
@@ -91,8 +91,10 @@ def token_from_reports(activity: float, running: Sequence[float], rates: Sequenc
 
 @dataclass(frozen=True, slots=True)
 class _Busy:
+    """Busy seconds and gaps of every GPU, by UUID."""
+
     time: float
-    seconds: Mapping[str, float]  # by uuid
+    gpus: Mapping[str, tuple[float, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,10 +111,12 @@ _Kind = TypeVar("_Kind")
 class TokenWindow:
     """Two minutes of totals, and the engine tokens that they yield now.
 
-    `gpus` maps a server to its GPUs (UUID or NVML index as text); a server that names none has the host's only GPU.
+    `gpus` maps each server to its GPUs (UUID or NVML index as text); one that names none has the host's only GPU.
+    `interval` is the distance of the engine's readings in seconds.
     """
 
     gpus: Mapping[str, Sequence[str]]
+    interval: float = 15.0
     tokens: tuple[EngineToken, ...] = ()
     _busy: deque[_Busy] = field(default_factory=deque)
     _points: dict[tuple[str, str, str], _Points] = field(default_factory=dict)
@@ -125,15 +129,23 @@ class TokenWindow:
         self._take_engines(snapshot)
         self.tokens = tuple(self._tokens({reading.uuid: reading for _, reading in gpus}, facts))
 
+    @property
+    def _keep(self) -> float:
+        return max(KEEP_SECONDS, 2 * STALE_INTERVALS * self.interval)
+
     def _take_busy(self, gpus: Iterable[tuple[float, GpuReading]]) -> None:
-        by_uuid = {reading.uuid: (time, reading) for time, reading in gpus if reading.up}
-        if not by_uuid:
+        known = {
+            reading.uuid: (time, reading.busy_seconds, reading.gaps)
+            for time, reading in gpus
+            if reading.up and reading.busy_seconds is not None
+        }
+        if not known:
             self._busy.clear()
             return
-        time = max(time for time, _ in by_uuid.values())
+        time = max(time for time, _, _ in known.values())
         if not self._busy or time > self._busy[-1].time:
-            self._busy.append(_Busy(time, {uuid: reading.busy_seconds for uuid, (_, reading) in by_uuid.items()}))
-        while self._busy[0].time < time - KEEP_SECONDS:
+            self._busy.append(_Busy(time, {uuid: (seconds, gaps) for uuid, (_, seconds, gaps) in known.items()}))
+        while self._busy[0].time < time - self._keep:
             self._busy.popleft()
 
     def _take_engines(self, snapshot: Snapshot) -> None:
@@ -143,13 +155,12 @@ class TokenWindow:
             if basis is not None:
                 key = (reading.server, reading.engine, basis)
                 seen.add(key)
-                _append(self._points.setdefault(key, deque()), _Point(time, reading))
+                _append(self._points.setdefault(key, deque()), _Point(time, reading), self._keep)
         for gone in self._points.keys() - seen:
             del self._points[gone]
 
     def _tokens(self, gpus: Mapping[str, GpuReading], facts: Mapping[str, EngineFacts]) -> Iterator[EngineToken]:
-        servers = {server for server, _, _ in self._points}
-        chosen = {server: self._gpus_of(server, gpus) for server in servers}
+        chosen = {server: self._gpus_of(server, gpus) for server in self.gpus}
         for (server, engine, basis), points in self._points.items():
             uuids = chosen[server]
             shared = any(uuids & other for name, other in chosen.items() if name != server)
@@ -163,7 +174,8 @@ class TokenWindow:
         named = self.gpus.get(server, ())
         if not named:
             return set(gpus) if len(gpus) == 1 else set()
-        return {uuid for uuid, reading in gpus.items() if uuid in named or str(reading.index) in named}
+        found = {uuid for uuid, reading in gpus.items() if uuid in named or str(reading.index) in named}
+        return found if len(found) == len(named) else set()
 
     def _is_alone(self, server: str, engine: str) -> bool:
         """Whether no other engine of the server runs, on GPUs that nobody can tell from this one's."""
@@ -198,7 +210,7 @@ class TokenWindow:
             return None
         now = self._busy[-1].time
         reached = [point for point in points if self._busy[0].time <= point.time <= now]
-        if not reached or now - reached[-1].time > STALE_SECONDS:
+        if not reached or now - reached[-1].time > STALE_INTERVALS * self.interval:
             return None
         end = reached[-1]
         older = [point for point in reached if point.time <= end.time - WINDOW_SECONDS]
@@ -206,17 +218,21 @@ class TokenWindow:
         return (start, end) if end.time - start.time >= MIN_WINDOW_SECONDS else None
 
     def _busy_between(self, start: float, end: float, uuids: set[str]) -> float | None:
-        """Return the busy seconds of the least busy GPU: a starved rank makes its peers spin at 100 %."""
+        """Return the busy seconds of the least busy GPU: a starved rank makes its peers spin at 100 %.
+
+        None where a stretch is missing from one of them: what it did then is not known.
+        """
         spans = [(self._busy_at(start, uuid), self._busy_at(end, uuid)) for uuid in sorted(uuids)]
-        known = [after - before for before, after in spans if before is not None and after is not None]
+        known = [after[0] - before[0] for before, after in spans if before and after and before[1] == after[1]]
         return min(known) if len(known) == len(spans) else None
 
-    def _busy_at(self, time: float, uuid: str) -> float | None:
-        """Return a GPU's busy seconds at an instant between two polls, in proportion."""
+    def _busy_at(self, time: float, uuid: str) -> tuple[float, int] | None:
+        """Return a GPU's busy seconds at an instant between two polls, in proportion, and its gaps until then."""
         for before, after in pairwise(self._busy):
-            if before.time <= time <= after.time and uuid in before.seconds and uuid in after.seconds:
+            if before.time <= time <= after.time and uuid in before.gpus and uuid in after.gpus:
+                (seconds, gaps), (later, later_gaps) = before.gpus[uuid], after.gpus[uuid]
                 share = (time - before.time) / (after.time - before.time)
-                return before.seconds[uuid] + share * (after.seconds[uuid] - before.seconds[uuid])
+                return (seconds + share * (later - seconds), gaps) if gaps == later_gaps else None
         return None
 
 
@@ -236,7 +252,7 @@ def _basis(reading: EngineReading) -> str | None:
     return None if reading.last_report_time is None else "log"
 
 
-def _append(points: _Points, point: _Point) -> None:
+def _append(points: _Points, point: _Point, keep: float) -> None:
     """Add a point that tells something new; forget what an engine said before it started anew."""
     if points:
         last = points[-1].reading
@@ -245,7 +261,7 @@ def _append(points: _Points, point: _Point) -> None:
         if (point.reading.steps or 0.0) < (last.steps or 0.0):
             points.clear()
     points.append(point)
-    while points[0].time < point.time - KEEP_SECONDS:
+    while points[0].time < point.time - keep:
         points.popleft()
 
 

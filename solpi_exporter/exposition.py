@@ -6,7 +6,6 @@ Rendering holds the lock that the probe holds while it times steps: ten renderin
 import gzip
 import threading
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, ProcessCollector
@@ -16,13 +15,20 @@ from solpi_exporter.clock import Clock
 from solpi_exporter.collector import BoardCollector
 
 MAX_AGE = 1.0  # seconds for which bytes serve while the board stands still: time stamps of polls move on
-TEXT = "text/plain"
+QUIET_SECONDS = (
+    1.0  # waited for the probe's lock: its regular holds are far shorter, and a step that hangs must not wait
+)
+
+# The two formats, as prometheus_client is asked for them: a client's own wording would be a cache entry of its own.
+TEXT = "text/plain; version=0.0.4"
+OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 
 
 @dataclass(slots=True)
 class _Rendering:
     version: int
     time: float
+    content_type: str
     body: bytes
     compressed: bytes | None = None
 
@@ -40,7 +46,7 @@ class Exposition:
         collector: BoardCollector,
         version: Callable[[], int],
         clock: Clock,
-        quiet: AbstractContextManager[object],
+        quiet: threading.Lock,
     ) -> None:
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(collector)
@@ -53,14 +59,22 @@ class Exposition:
 
     def render(self, accept: str = TEXT, *, compress: bool = False) -> tuple[bytes, str]:
         """Return the exposition in the format that `accept` prefers, and its content type."""
-        encode, content_type = choose_encoder(accept)
+        wanted = OPENMETRICS if OPENMETRICS.partition(";")[0] in accept else TEXT
         with self._lock:
-            rendering = self._renderings.get(content_type)
+            rendering = self._renderings.get(wanted)
             if rendering is None or self._is_old(rendering):
-                version, now = self._version(), self._clock.monotonic()
-                with self._quiet:
-                    rendering = self._renderings[content_type] = _Rendering(version, now, encode(self._registry))
-            return (rendering.gzip() if compress else rendering.body), content_type
+                rendering = self._renderings[wanted] = self._render(wanted)
+            return (rendering.gzip() if compress else rendering.body), rendering.content_type
+
+    def _render(self, wanted: str) -> _Rendering:
+        encode, content_type = choose_encoder(wanted)
+        version, now = self._version(), self._clock.monotonic()
+        taken = self._quiet.acquire(timeout=QUIET_SECONDS)
+        try:
+            return _Rendering(version, now, content_type, encode(self._registry))
+        finally:
+            if taken:
+                self._quiet.release()
 
     def _is_old(self, rendering: _Rendering) -> bool:
         return rendering.version != self._version() or self._clock.monotonic() - rendering.time > MAX_AGE

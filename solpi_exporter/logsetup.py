@@ -5,6 +5,7 @@ The logger is made here and handed on; nothing is configured globally.
 
 import logging
 import sys
+from contextlib import suppress
 from typing import TextIO, cast
 
 import structlog
@@ -14,6 +15,21 @@ FORMATS = ("auto", "console", "logfmt", "json")
 LEVELS = ("debug", "info", "warning", "error")
 
 
+class _Forgiving:
+    """A stream whose reader or disk may be gone: monitoring goes on without its log."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> None:
+        with suppress(OSError):
+            self._stream.write(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            self._stream.flush()
+
+
 def make_logger(log_format: str, level: str, stream: TextIO = sys.stderr) -> FilteringBoundLogger:
     """Return a logger that writes events of at least `level` to `stream`, one line each."""
     terminal = stream.isatty()
@@ -21,7 +37,7 @@ def make_logger(log_format: str, level: str, stream: TextIO = sys.stderr) -> Fil
         log_format = "console" if terminal else "logfmt"
     stamp = structlog.processors.TimeStamper("%H:%M:%S" if log_format == "console" else "iso", utc=False)
     logger = structlog.wrap_logger(
-        structlog.PrintLogger(stream),
+        structlog.PrintLogger(cast(TextIO, _Forgiving(stream))),
         processors=[structlog.processors.add_log_level, stamp, *_rendering(log_format, terminal)],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
         cache_logger_on_first_use=False,

@@ -30,6 +30,11 @@ class Runner:
             self._clock.wait(stop, max(0.0, due - self._clock.monotonic()))
         self.source.close()
 
+    def poll_and_close(self) -> None:
+        """Poll once, and let go of everything."""
+        self.poll()
+        self.source.close()
+
     def poll(self) -> None:
         """Poll once and record the outcome."""
         name = self.source.name

@@ -9,12 +9,12 @@ from typing import Any
 
 import msgspec
 
-from solpi_exporter.config import Section, Settings
+from solpi_exporter.config import Section, ServerSettings, Settings
 
 PREFIX = "SOLPI_"
 FLAG_VARIABLES = ("CONFIG", "LOG_FILE", "METRICS_URL")  # read by the command line, since they name no single setting
-# Kubernetes puts the address of a service called solpi-exporter into every pod's environment under this prefix.
-KUBERNETES = "SOLPI_EXPORTER_"
+# Kubernetes puts the addresses of services called solpi or solpi-exporter into every pod's environment.
+_KUBERNETES = re.compile(r"SOLPI_(EXPORTER_)?(SERVICE|PORT)(_.*)?")
 
 Tree = dict[str, Any]
 
@@ -25,11 +25,16 @@ class ConfigError(Exception):
 
 def load(path: Path | None, environment: Mapping[str, str], flags: Tree, base: Tree | None = None) -> Settings:
     """Return the settings: flags over environment over file over `base` over defaults; raise ConfigError."""
-    tree = _merge(_merge(base or {}, _read(path)), _from_environment(environment))
+    from_file = _read(path)
+    _convert(from_file, str(path))  # by itself first, so that a file is blamed for its own faults only
+    tree = _merge(_merge(base or {}, from_file), _from_environment(environment))
+    return _convert(_merge(tree, flags), "settings")
+
+
+def _convert(tree: Tree, where: str) -> Settings:
     try:
-        return msgspec.convert(_merge(tree, flags), Settings)
+        return msgspec.convert(tree, Settings)
     except msgspec.ValidationError as error:
-        where = "settings" if path is None else str(path)
         raise ConfigError(f"{where}: {_explain(str(error))}") from error
 
 
@@ -47,7 +52,7 @@ def _read(path: Path | None) -> Tree:
     if path is None:
         return {}
     try:
-        return tomllib.loads(path.read_text())
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read: {error}") from error
     except tomllib.TOMLDecodeError as error:
@@ -59,7 +64,7 @@ def _from_environment(environment: Mapping[str, str]) -> Tree:
     known = {PREFIX + "_".join(path).upper(): path for path, _ in setting_keys()}
     tree: Tree = {}
     for name, text in environment.items():
-        if not name.startswith(PREFIX) or name.startswith(KUBERNETES) or name.removeprefix(PREFIX) in FLAG_VARIABLES:
+        if not name.startswith(PREFIX) or name.removeprefix(PREFIX) in FLAG_VARIABLES or _KUBERNETES.fullmatch(name):
             continue
         if name not in known:
             raise ConfigError(f"environment: {name}: unknown setting{_did_you_mean(name, known)}")
@@ -91,13 +96,16 @@ def _explain(message: str) -> str:
     """Turn msgspec's message, "what - at `$.path`", into "path: what", and add what may have been meant."""
     what, _, path = message.partition(" - at `$")
     path = path.rstrip("`").lstrip(".")
-    what = what.replace("`", "")
+    what = what.replace("`", "").replace("array", "list").replace("object", "table")
     if unknown := re.fullmatch(r"Object contains unknown field (\S+)", what):
         key = f"{path}.{unknown[1]}".lstrip(".")
-        known = [".".join(parts) for parts, _ in setting_keys()]
+        servers = [f"{path}.{field.name}" for field in msgspec.structs.fields(ServerSettings)]
+        known = servers if path.startswith("engine.server[") else [".".join(parts) for parts, _ in setting_keys()]
         return f"{key}: unknown setting{_did_you_mean(key, known)}"
     if missing := re.fullmatch(r"Object missing required field (\S+)", what):
         return f"{path}.{missing[1]}: expected a value, got none"
+    if path == "engine.server":
+        what += " (write [[engine.server]])"
     if rule := re.match(r"([a-z_]+): ", what):
         return f"{path}.{rule[1]}: {what[rule.end() :]}".lstrip(".")
     return f"{path}: {what[0].lower()}{what[1:]}"

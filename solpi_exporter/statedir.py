@@ -21,13 +21,16 @@ class StateDir:
             raise StateDirBusy(f"state_dir {path} cannot be written: {error.strerror}") from error
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+        except BlockingIOError as error:
             self._file.seek(0)
             holder = self._file.read().strip() or "unknown"
             self._file.close()
             raise StateDirBusy(
                 f"state_dir {path} is in use by process {holder}: stop it, or choose another --state-dir"
             ) from error
+        except OSError as error:
+            self._file.close()
+            raise StateDirBusy(f"state_dir {path} cannot be locked: {error.strerror}") from error
         self._file.truncate(0)
         self._file.write(f"{os.getpid()}\n")
         self._file.flush()

@@ -4,18 +4,21 @@ One thread and one event loop; rendering runs beside it, so that /-/healthy answ
 """
 
 import asyncio
+import re
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 from tornado.httpserver import HTTPServer
+from tornado.iostream import IOStream
 from tornado.netutil import bind_sockets
 from tornado.template import Template
-from tornado.web import Application, RequestHandler
+from tornado.web import Application, HTTPError, RequestHandler
 
 from solpi_exporter.exposition import TEXT, Exposition
 
@@ -23,6 +26,9 @@ IDLE_SECONDS = 75.0  # above Prometheus' usual scrape interval, so that its conn
 BODY_SECONDS = 5.0
 HEADER_BYTES = 8 << 10
 BODY_BYTES = 64 << 10
+CONNECTIONS = 256  # far below the usual limit of descriptors: out of those, accepting fails in a busy loop
+
+_GZIP = re.compile(r"\bgzip\b(?!\s*;\s*q=0(\.0*)?\s*(,|$))")
 
 _HEADERS = {
     "Server": "solpi-exporter",
@@ -34,11 +40,15 @@ _HEADERS = {
 
 @dataclass(frozen=True, slots=True)
 class Pages:
-    """What the server shows: the exposition, what the landing page says, and which sources are still waited for."""
+    """What the server shows: the exposition, what the landing page says, and which sources are still waited for.
+
+    `broken` is told of an exception that no client has caused.
+    """
 
     exposition: Exposition
     landing: Callable[[], Mapping[str, Any]]
     pending: Callable[[], list[str]]
+    broken: Callable[[BaseException], None]
 
 
 class _Handler(RequestHandler):
@@ -60,8 +70,12 @@ class _Handler(RequestHandler):
     def compute_etag(self) -> None:
         """Give no ETag: nobody caches a scrape, and hashing one costs."""
 
-    def log_exception(self, *_: object) -> None:
-        """Say nothing of what a client did wrong."""
+    def log_exception(
+        self, typ: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        """Say nothing of what a client did wrong, and pass on what we did."""
+        if value is not None and not isinstance(value, HTTPError):
+            self.pages.broken(value)
 
     def write_error(self, status_code: int, **_: object) -> None:
         self.set_header("Content-Type", "text/plain; charset=utf-8")
@@ -71,7 +85,7 @@ class _Handler(RequestHandler):
 class _Metrics(_Handler):
     async def get(self) -> None:
         accept = self.request.headers.get("Accept", TEXT)
-        compress = "gzip" in self.request.headers.get("Accept-Encoding", "")
+        compress = bool(_GZIP.search(self.request.headers.get("Accept-Encoding", "")))
         render = partial(self.pages.exposition.render, accept, compress=compress)
         body, content_type = await asyncio.get_running_loop().run_in_executor(self.executor, render)
         self.set_header("Content-Type", content_type)
@@ -113,6 +127,16 @@ class _NotFound(_Handler):
 _ROUTES = ((r"/", _Landing), (r"/metrics", _Metrics), (r"/-/healthy", _Healthy), (r"/-/ready", _Ready))
 
 
+class _Server(HTTPServer):
+    """Closes a connection above the limit at once, so that idle peers cannot use up the process's descriptors."""
+
+    def handle_stream(self, stream: IOStream, address: tuple[str, int]) -> None:
+        if len(self._connections) >= CONNECTIONS:
+            stream.close()
+        else:
+            super().handle_stream(stream, address)
+
+
 class WebServer:
     """Serves on one address from a thread of its own. Binding happens here, so that a taken port fails the start."""
 
@@ -148,7 +172,7 @@ class WebServer:
 
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
-        server = HTTPServer(
+        server = _Server(
             self._application,
             idle_connection_timeout=IDLE_SECONDS,
             body_timeout=BODY_SECONDS,

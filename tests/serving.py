@@ -44,16 +44,12 @@ def serving(settings: Settings, world: World | None = None, *, ready: bool = Tru
     """Run the daemon until the block ends; with `ready`, begin once every source has been polled."""
     log, _ = capturing_log()
     daemon = Daemon(settings, log, world or World())
-    stop, listening, ports, status = threading.Event(), threading.Event(), [0], []
-
-    def on_listen(port: int) -> None:
-        ports[0] = port
-        listening.set()
-
-    thread = threading.Thread(target=lambda: status.append(daemon.serve("127.0.0.1:0", stop, on_listen)))
+    stop = threading.Event()
+    status: list[int] = []
+    web = daemon.bind("127.0.0.1:0")
+    thread = threading.Thread(target=lambda: status.append(daemon.serve(web, stop)))
     thread.start()
-    assert listening.wait(10.0)
-    running = Serving(daemon, ports[0], stop, thread, status)
+    running = Serving(daemon, web.port, stop, thread, status)
     try:
         assert not ready or eventually(lambda: running.get("/-/ready").status == 200)
         yield running

@@ -96,6 +96,21 @@ def test_a_hung_poll_that_returns_brings_its_source_back() -> None:
     assert entry(board).seconds is None
 
 
+def test_a_late_end_is_not_counted_again() -> None:
+    """The poll was counted when it timed out; the next one counts as itself."""
+    board = board_with(timeout=10.0)
+    board.begin("a", 0.0)
+    board.expire(11.0)
+    board.fail("a", SourceError("too late"), now=12.0)
+    assert sum(entry(board).polls.values()) == 1
+
+    board.begin("a", 15.0)
+    board.succeed("a", [], now=16.0, wall=100.0)
+
+    assert entry(board).polls[Outcome.SUCCESS] == 1
+    assert entry(board).polls[Outcome.FAILURE] == 0
+
+
 def test_version_changes_with_what_is_shown_and_not_otherwise() -> None:
     """A poll that finds nothing new, ten times a second, must not make every scrape render anew."""
     board = board_with()

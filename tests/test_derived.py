@@ -163,8 +163,16 @@ def test_an_idle_hour_is_not_a_loss() -> None:
         ({"s": ["GPU-1"]}, 0.03),
         ({"s": ["0", "1"]}, 0.005),
         ({"s": ["7"]}, None),
+        ({"s": ["1", "7"]}, None),
     ],
-    ids=["several, none named", "by index", "by UUID", "the least busy of a group", "not there"],
+    ids=[
+        "several, none named",
+        "by index",
+        "by UUID",
+        "the least busy of a group",
+        "not there",
+        "one of them not there",
+    ],
 )
 def test_which_gpus_are_a_servers(gpus: dict[str, list[str]], expected: float | None) -> None:
     """Named ones, or the only one; of several that are not named, any choice would be a guess."""
@@ -206,6 +214,52 @@ def test_history_is_forgotten() -> None:
 
     assert len(host.window._busy) <= 25
     assert all(len(points) <= 9 for points in host.window._points.values())
+
+
+def test_a_server_that_is_down_still_has_its_gpu() -> None:
+    """B shares A's GPU and is only loading: its busy seconds are not A's."""
+    host = Host({"s": ["0"], "t": ["0"]})
+
+    assert host.run(90) == ()
+
+
+def test_a_gap_in_the_gpus_readings_is_no_loss() -> None:
+    """A window over a stretch in which nobody looked says nothing."""
+    host = Host()
+    for now in range(0, 91, 5):
+        gaps = int(now >= 60)
+        seconds = now * 0.6 - (18 if gaps else 0)
+        host.board.succeed("gpu", [GpuReading(0, "GPU-0", True, seconds, gaps)], now, now)
+        if now % 15 == 0:
+            host.endpoint(now, now * 20.0)
+        host.observe()
+
+    assert host.window.tokens == ()
+
+
+def test_a_gpu_without_utilisation_gives_no_token() -> None:
+    """Under MIG there is none; it is not 100 % lost."""
+    host = Host()
+    for now in range(0, 91, 15):
+        host.board.succeed("gpu", [GpuReading(0, "GPU-0", True, None)], now, now)
+        host.endpoint(now, now * 20.0)
+        host.observe()
+
+    assert host.window.tokens == ()
+
+
+def test_a_slow_endpoint_does_not_make_it_flicker() -> None:
+    """Read once a minute, the token is there from the second reading on, at every tick."""
+    host = Host()
+    host.window.interval = 60.0
+    seen = []
+    for now in range(0, 601, 5):
+        host.gpu(now, now * 0.6)
+        if now % 60 == 0:
+            host.endpoint(now, now * 20.0)
+        seen.append(bool(host.observe()))
+
+    assert seen == [False] * 12 + [True] * (len(seen) - 12)
 
 
 # --- recorded: NVML readings and /metrics of the same run ---------------------------------------------------------

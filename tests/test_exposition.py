@@ -3,7 +3,10 @@
 import gzip
 import threading
 
-from solpi_exporter.board import Board
+import pytest
+
+from solpi_exporter import exposition as module
+from solpi_exporter.board import Board, Snapshot
 from solpi_exporter.collector import BoardCollector
 from solpi_exporter.exposition import Exposition
 from tests.fakes import FakeClock, FakeReading
@@ -11,56 +14,66 @@ from tests.fakes import FakeClock, FakeReading
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 
 
-class CountingLock:
-    """Counts how often it was taken: once for each rendering."""
+class Counted:
+    """A collector that counts how often it is asked."""
 
-    def __init__(self) -> None:
-        self.taken = 0
+    def __init__(self, board: Board) -> None:
+        self.renderings = 0
+        self._board = board
 
-    def __enter__(self) -> None:
-        self.taken += 1
-
-    def __exit__(self, *_: object) -> None:
-        pass
+    def snapshot(self) -> Snapshot:
+        self.renderings += 1
+        return self._board.snapshot()
 
 
-def exposition(clock: FakeClock, lock: CountingLock | None = None) -> tuple[Exposition, Board]:
+def exposition(clock: FakeClock) -> tuple[Exposition, Board, Counted]:
     board = Board()
     board.add("a", 1.0)
     board.succeed("a", [FakeReading("x", 1.0)], now=0.0, wall=0.0)
-    collector = BoardCollector(board.snapshot)
-    return Exposition(collector, lambda: board.snapshot().version, clock, lock or CountingLock()), board
+    counted = Counted(board)
+    collector = BoardCollector(counted.snapshot)
+    return Exposition(collector, lambda: board.snapshot().version, clock, threading.Lock()), board, counted
 
 
 def test_scrapes_share_a_rendering_until_the_board_changes() -> None:
     """A hundred scrapers cost one rendering; a new reading costs one more, and is seen at once."""
-    lock = CountingLock()
-    exposed, board = exposition(FakeClock(), lock)
+    exposed, board, counted = exposition(FakeClock())
     for _ in range(100):
         exposed.render()
-    assert lock.taken == 1
+    assert counted.renderings == 1
 
     board.succeed("a", [FakeReading("x", 2.0)], now=1.0, wall=1.0)
 
     assert b'solpi_test_value{key="x"} 2.0' in exposed.render()[0]
-    assert lock.taken == 2
+    assert counted.renderings == 2
 
 
 def test_a_rendering_ages() -> None:
     """Time stamps and process figures move on though no reading changes."""
-    clock, lock = FakeClock(), CountingLock()
-    exposed, _ = exposition(clock, lock)
+    clock = FakeClock()
+    exposed, _, counted = exposition(clock)
     exposed.render()
 
     clock.now += 1.1
     exposed.render()
 
-    assert lock.taken == 2
+    assert counted.renderings == 2
+
+
+def test_a_clients_wording_is_no_cache_entry() -> None:
+    """A thousand versions that nobody knows are two formats, and none of them is an error."""
+    exposed, _, counted = exposition(FakeClock())
+    for number in range(1000):
+        exposed.render(f"application/openmetrics-text;version={number}.x")
+        exposed.render(f"text/plain;version={number}.x")
+
+    assert counted.renderings == 2
+    assert len(exposed._renderings) == 2
 
 
 def test_formats_are_negotiated() -> None:
     """OpenMetrics for who asks for it, text for everybody else."""
-    exposed, _ = exposition(FakeClock())
+    exposed, _, _ = exposition(FakeClock())
 
     text, text_type = exposed.render("*/*")
     openmetrics, openmetrics_type = exposed.render(OPENMETRICS)
@@ -73,7 +86,7 @@ def test_formats_are_negotiated() -> None:
 
 def test_compressed_is_the_same_text() -> None:
     """gzip changes the bytes and nothing else."""
-    exposed, _ = exposition(FakeClock())
+    exposed, _, _ = exposition(FakeClock())
 
     assert gzip.decompress(exposed.render(compress=True)[0]) == exposed.render()[0]
 
@@ -81,18 +94,27 @@ def test_compressed_is_the_same_text() -> None:
 def test_rendering_waits_for_the_probe() -> None:
     """While the probe times a step, nothing is rendered beside it."""
     quiet = threading.Lock()
-    board = Board()
-    exposed = Exposition(BoardCollector(board.snapshot), lambda: 0, FakeClock(), quiet)
+    exposed = Exposition(BoardCollector(Board().snapshot), lambda: 0, FakeClock(), quiet)
     rendered = threading.Event()
 
+    def render() -> None:
+        exposed.render()
+        rendered.set()
+
     with quiet:
-
-        def render() -> None:
-            exposed.render()
-            rendered.set()
-
         thread = threading.Thread(target=render)
         thread.start()
         assert not rendered.wait(0.05)
     assert rendered.wait(5.0)
     thread.join()
+
+
+def test_a_step_that_hangs_does_not_hang_the_scrape(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wedged GPU keeps the probe's lock for ever; the page is served all the same, and the lock is not touched."""
+    monkeypatch.setattr(module, "QUIET_SECONDS", 0.01)
+    quiet = threading.Lock()
+    exposed = Exposition(BoardCollector(Board().snapshot), lambda: 0, FakeClock(), quiet)
+
+    with quiet:
+        assert b"solpi_build_info" in exposed.render()[0]
+        assert quiet.locked()

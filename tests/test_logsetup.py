@@ -46,6 +46,18 @@ def test_levels_filter() -> None:
     assert "quiet" not in logged("logfmt", "info")
 
 
+class Broken(io.StringIO):
+    """A stream on a full disk."""
+
+    def write(self, text: str) -> int:
+        raise OSError(28, "No space left on device")
+
+
+def test_a_log_that_cannot_be_written_is_no_outage() -> None:
+    """Monitoring is needed most when the disk is full."""
+    make_logger("logfmt", "info", Broken()).error("source_failed", source="gpu")
+
+
 @pytest.mark.parametrize("log_format", FORMATS)
 def test_no_colours_in_a_pipe(log_format: str) -> None:
     """A stream that is no terminal gets plain text."""

@@ -72,6 +72,15 @@ def test_polls_keep_their_distance_from_start_to_start() -> None:
     assert source.closed
 
 
+def test_polling_once_lets_go() -> None:
+    """As a one-shot does."""
+    source = FakeSource([[]])
+
+    runner_of(source)[0].poll_and_close()
+
+    assert (source.polls, source.closed) == (1, True)
+
+
 def test_outcomes_are_counted() -> None:
     """Successes and failures are counted apart."""
     runner, board, _ = runner_of(FakeSource([[], SourceError("no"), []]))

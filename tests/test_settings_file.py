@@ -20,7 +20,7 @@ MESSAGES = {
     ),
     "log_and_journal": "engine.server[0].journal: expected log or journal, got both",
     "journal_of_a_path": "engine.server[0].journal: expected a unit such as vllm.service, got '/var/log/x'",
-    "no_batch": "probe.batches: expected array of length >= 1",
+    "no_batch": "probe.batches: expected list of length >= 1",
     "not_toml": "not TOML: Expected ']' at the end of a table declaration (at line 1, column 5)",
     "port_too_large": "http.listen: expected HOST:PORT, such as 127.0.0.1:10048 or :10048, got ':70000'",
     "probe_enabled_sometimes": "probe.enabled: expected one of true, false, auto, got 'sometimes'",
@@ -37,7 +37,12 @@ MESSAGES = {
     "unknown_section": "gpux: unknown setting",
     "unknown_shape": "probe.shape: expected one of auto, 8b, 1b, small, got '70b'",
     "wrong_type": "gpu.interval: expected float, got str",
-    "zero_interval": "probe.interval: expected float > 0.0",
+    "zero_interval": "probe.interval: expected float >= 0.1",
+    "endless_interval": "gpu.interval: expected float <= 86400.0",
+    "unknown_server_key": "engine.server[0].logs: unknown setting (did you mean engine.server[0].log?)",
+    "server_as_table": "engine.server: expected list, got table (write [[engine.server]])",
+    "empty_log": "engine.server[0].log: expected a path or pattern, got an empty text",
+    "negative_gpu": "engine.server[0].gpus[0]: expected int >= 0",
 }
 
 
@@ -111,6 +116,8 @@ def test_variables_of_others_are_left_alone() -> None:
     environment = {
         "SOLPI_EXPORTER_SERVICE_HOST": "192.0.2.2",
         "SOLPI_EXPORTER_PORT": "tcp://192.0.2.2:10048",
+        "SOLPI_SERVICE_PORT_HTTP": "10048",
+        "SOLPI_PORT_10048_TCP_ADDR": "192.0.2.2",
         "SOLPI_CONFIG": "/etc/x",
         "SOLPI_LOG_FILE": "/var/log/x",
         "PATH": "/bin",
@@ -123,6 +130,15 @@ def test_a_wrong_variable_is_named_by_its_key() -> None:
     """Not by its place in a tree that nobody wrote."""
     with pytest.raises(ConfigError, match=r"^settings: gpu.interval: expected float, got str$"):
         load(None, {"SOLPI_GPU_INTERVAL": "often"}, {})
+
+
+def test_a_file_is_blamed_for_its_own_faults_only(tmp_path: Path) -> None:
+    """A good file beside a wrong variable is not named."""
+    file = tmp_path / "good.toml"
+    file.write_text("[gpu]\ninterval = 2.0\n")
+
+    with pytest.raises(ConfigError, match=r"^settings: gpu\.interval: "):
+        load(file, {"SOLPI_GPU_INTERVAL": "often"}, {})
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:

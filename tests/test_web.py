@@ -3,28 +3,41 @@
 import gc
 import gzip
 import socket
+import threading
 from collections.abc import Iterator
-from contextlib import nullcontext
 
 import pytest
 
-from solpi_exporter.board import Board
+from solpi_exporter.board import Board, Snapshot
 from solpi_exporter.collector import BoardCollector
 from solpi_exporter.exposition import Exposition
-from solpi_exporter.web import HEADER_BYTES, Pages, WebServer
+from solpi_exporter.web import CONNECTIONS, HEADER_BYTES, Pages, WebServer
 from tests.fakes import FakeClock
 from tests.http_client import request
+from tests.serving import eventually
 
+CLOCK = FakeClock()
 PENDING: list[str] = []
+BROKEN: list[BaseException] = []
+FAULTS: list[Exception] = []
+
+
+def snapshot() -> Snapshot:
+    """Return an empty board, or fail with the fault that a test has put in."""
+    if FAULTS:
+        raise FAULTS[0]
+    return Board().snapshot()
 
 
 @pytest.fixture(scope="module")
 def port() -> Iterator[int]:
     """Serve an empty board on a free port."""
-    exposition = Exposition(BoardCollector(Board().snapshot), lambda: 0, FakeClock(), nullcontext())
+    exposition = Exposition(BoardCollector(snapshot), lambda: 0, CLOCK, threading.Lock())
     sources = [{"name": "<gpu>", "state": "ok", "age": "0:00:01 ago"}]
     server = WebServer(
-        "127.0.0.1", 0, Pages(exposition, lambda: {"version": "9.9", "sources": sources}, lambda: PENDING)
+        "127.0.0.1",
+        0,
+        Pages(exposition, lambda: {"version": "9.9", "sources": sources}, lambda: PENDING, BROKEN.append),
     )
     server.start()
     yield server.port
@@ -109,9 +122,57 @@ def test_idle_peers_do_not_keep_others_waiting(port: int) -> None:
         one.close()
 
 
+def test_more_peers_than_the_limit_are_turned_away(port: int) -> None:
+    """Descriptors are not used up, and once peers leave, a scrape is served again."""
+    idle = [socket.create_connection(("127.0.0.1", port)) for _ in range(CONNECTIONS + 20)]
+    idle[-1].settimeout(5.0)
+    assert idle[-1].recv(1) == b""
+
+    for one in idle:
+        one.close()
+
+    assert eventually(lambda: answers(port))
+
+
+def answers(port: int) -> bool:
+    try:
+        return request(port, "/metrics").status == 200
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize(
+    ("accepted", "encoded"),
+    [
+        ("gzip", True),
+        ("deflate, gzip;q=0.5", True),
+        ("gzip;q=0", False),
+        ("gzip; q=0.0, br", False),
+        ("identity", False),
+    ],
+)
+def test_gzip_only_where_it_is_wanted(port: int, accepted: str, encoded: bool) -> None:
+    """A quality of 0 is a no."""
+    answer = request(port, "/metrics", Accept_Encoding=accepted)
+
+    assert (answer.headers.get("content-encoding") == "gzip") == encoded
+
+
+def test_a_fault_of_our_own_is_passed_on(port: int) -> None:
+    """An exception in rendering is a 500 to the client and is told to the daemon; a client's fault is not."""
+    request(port, "/nothing")
+    CLOCK.now += 10.0  # or the rendering of before would serve
+    FAULTS.append(ZeroDivisionError("a bug in the collector"))
+    answer = request(port, "/metrics")
+    FAULTS.clear()
+
+    assert answer.status == 500
+    assert [str(error) for error in BROKEN] == ["a bug in the collector"]
+
+
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # tornado leaves its socket to gc
 def test_a_taken_port_fails_at_once(port: int) -> None:
     """Binding happens before anything is started, in the caller's thread."""
     with pytest.raises(OSError, match="Address already in use"):
-        WebServer("127.0.0.1", port, Pages(None, dict, list))  # type: ignore[arg-type]
+        WebServer("127.0.0.1", port, Pages(None, dict, list, print))  # type: ignore[arg-type]
     gc.collect()

@@ -2,6 +2,7 @@
 
 import threading
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import click
 
 from solpi_exporter.cli.options import common_options, flags_tree, settings_from
-from solpi_exporter.cli.serve import build, leave, serve, stop_on_signals
+from solpi_exporter.cli.serve import leave, serve, stop_on_signals
 from solpi_exporter.clock import FastClock
 from solpi_exporter.daemon import World
 from solpi_exporter.demo.recording import RUNS, load_device, load_run
@@ -55,12 +56,12 @@ def demo(config: Path | None, speed: float, seconds: float | None, **flags: Any)
             timer.daemon = True
             timer.start()
             stack.callback(timer.cancel)
-        daemon = build(settings, World(clock, driver))
-        status = serve(daemon, settings, stop, lambda port: _announce(port, server.url, log_file, timeline, speed))
+        announce = partial(_announce, server.url, log_file, timeline, speed)
+        status = serve(settings, World(clock, driver), stop, announce)
     leave(status)
 
 
-def _announce(port: int, metrics_url: str, log_file: Path, timeline: Timeline, speed: float) -> None:
+def _announce(metrics_url: str, log_file: Path, timeline: Timeline, speed: float, port: int) -> None:
     click.echo(f"exporter          http://127.0.0.1:{port}/metrics (page: http://127.0.0.1:{port}/)")
     click.echo(f"recorded vLLM     {metrics_url}")
     click.echo(f"its log           {log_file}")

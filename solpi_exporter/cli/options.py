@@ -1,6 +1,7 @@
 """The flags that run, once and demo share, and how they become settings: a flag beats environment, file and default."""
 
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -37,6 +38,7 @@ _COMMON = (
     click.option("--state-dir", metavar="DIR", help="Directory of this daemon's state; one daemon at a time has it."),
     click.option(
         "--log-file",
+        type=click.Path(),  # in the environment, paths are separated as in PATH
         metavar="PATH",
         multiple=True,
         envvar="SOLPI_LOG_FILE",
@@ -117,9 +119,9 @@ def _servers(log_file: tuple[str, ...], metrics_url: str | None) -> list[Tree]:
 
 
 def _stem(path: str) -> str:
-    """Return the file's stem as a server's name: pattern signs out, so that vllm-*.log is vllm."""
-    stem = Path(path).name.split(".")[0]
-    return "".join(sign for sign in stem if sign not in "*?[]").strip("-_.:") or "engine"
+    """Return the file's stem as a server's name: vllm-*.log is vllm, and signs that a name cannot have become _."""
+    stem = Path(path).stem.translate(str.maketrans("", "", "*?[]")).strip("-_.:")
+    return re.sub(r"[^A-Za-z0-9_.:-]", "_", stem)[:64].lstrip("_.:-") or "engine"
 
 
 def _without_none(tree: Tree) -> Tree:

@@ -4,12 +4,13 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
 import click
 
-from solpi_exporter.cli.options import CONFIG, Fatal, common_options, flags_tree, settings_from
+from solpi_exporter.cli.options import Fatal, common_options, flags_tree, settings_from
 from solpi_exporter.config import Settings
 from solpi_exporter.daemon import Daemon, World
 from solpi_exporter.logsetup import make_logger
@@ -28,15 +29,14 @@ def run(config: Path | None, **flags: Any) -> None:
       solpi-exporter run --log-file /var/log/vllm.log --metrics-url http://127.0.0.1:8000/metrics
     """
     settings = settings_from(config, flags_tree(**flags))
-    log = make_logger(settings.log.format, settings.log.level)
-    daemon = build(settings, World())
+    stop = stop_on_signals()
 
     def on_listen(port: int) -> None:
-        log.info("listening", address=settings.http.listen, port=port)
+        make_logger(settings.log.format, settings.log.level).info("listening", address=settings.http.listen, port=port)
         if settings.http.listen.endswith(":0"):
             click.echo(f"listening on port {port}")
 
-    leave(serve(daemon, settings, stop_on_signals(), on_listen))
+    leave(serve(settings, World(), stop, on_listen))
 
 
 @click.command(short_help="Print one exposition and exit.")
@@ -55,12 +55,13 @@ def once(config: Path | None, **flags: Any) -> None:
 
 
 @click.command(short_help="Check the settings and exit.")
-@CONFIG
-def check(config: Path | None) -> None:
-    """Check the settings of a file and the environment, and exit: 0 if they fit, 2 with one line if not."""
-    settings = settings_from(config, {})
+@common_options
+def check(config: Path | None, **flags: Any) -> None:
+    """Check the settings of file, environment and flags, and exit: 0 if they fit, 2 with one line if not."""
+    settings = settings_from(config, flags_tree(**flags))
     servers = ", ".join(server.name for server in settings.engine.server) or "none"
-    click.echo(f"ok: listen {settings.http.listen}, servers {servers}, probe {settings.probe.enabled}".lower())
+    probe = str(settings.probe.enabled).lower()
+    click.echo(f"ok: listen {settings.http.listen}, servers {servers}, probe {probe}")
 
 
 def build(settings: Settings, world: World, *, one_shot: bool = False) -> Daemon:
@@ -72,12 +73,16 @@ def build(settings: Settings, world: World, *, one_shot: bool = False) -> Daemon
         raise Fatal(str(error)) from error
 
 
-def serve(daemon: Daemon, settings: Settings, stop: threading.Event, on_listen: Any) -> int:
-    """Serve until `stop`; end the program where the address cannot be had."""
+def serve(settings: Settings, world: World, stop: threading.Event, on_listen: Callable[[int], None]) -> int:
+    """Run the daemon until `stop` and return its status; end the program where its address cannot be had."""
+    daemon = build(settings, world)
+    listen = settings.http.listen
     try:
-        return daemon.serve(settings.http.listen, stop, on_listen)
+        web = daemon.bind(listen)
     except OSError as error:
-        raise Fatal(f"http.listen {settings.http.listen}: {error.strerror}; choose another with --listen") from error
+        raise Fatal(f"http.listen {listen}: {error.strerror}; choose another with --listen") from error
+    on_listen(web.port)
+    return daemon.serve(web, stop)
 
 
 def stop_on_signals() -> threading.Event:

@@ -28,10 +28,15 @@ class Capacity:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """Facts told at start, by name; `restart` when the line says that an engine begins anew."""
+    """Facts told at start, by name.
+
+    `server` is set on the first line of a server that starts, `engine` on the line with which an engine starts: what
+    the one before it said holds no more.
+    """
 
     values: Mapping[str, str]
-    restart: bool = False
+    server: bool = False
+    engine: str | None = None
 
     kind = "setting"
 
@@ -41,8 +46,12 @@ Event = Stats | Capacity | Setting
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """How one engine speaks. A line without any of `markers` reports nothing and need not be decoded."""
+    """How one engine speaks. A line without any of `markers` reports nothing and need not be decoded.
+
+    `start` is in the line with which an engine starts: from there on its start-up facts are told.
+    """
 
     name: str
     markers: tuple[bytes, ...]
+    start: bytes
     parse: Callable[[str], Event | None]

@@ -4,6 +4,7 @@ vLLM's names of every release are mapped to one vocabulary by the tables below.
 """
 
 import math
+import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -20,8 +21,10 @@ from solpi_exporter.metric import Distribution
 from solpi_exporter.source import SourceError
 
 LIMIT = 16 << 20  # bytes of an answer; a large server's is a few hundred kB
+CHUNK = 1 << 16
 
-# Sample name to attribute of EngineReading. Old and new names stand side by side; a server has one of them.
+# Sample name to attribute of EngineReading. Some releases have a quantity under its old and its new name: the one that
+# stands first here is taken.
 SERIES: Mapping[str, str] = {
     "vllm:kv_cache_usage_perc": "kv_cache_usage_ratio",
     "vllm:gpu_cache_usage_perc": "kv_cache_usage_ratio",
@@ -42,6 +45,7 @@ HISTOGRAMS: Mapping[str, str] = {
 FINISHED = "vllm:request_success_total"
 CACHE = "vllm:cache_config_info"
 RATIO = "kv_cache_usage_ratio"
+MAX_VALUE = 2.0**63  # infinity and NaN are above it, and nothing that is counted or timed here comes near
 
 _WANTED = (*SERIES, *HISTOGRAMS, FINISHED, CACHE)
 
@@ -53,7 +57,10 @@ class _Buckets:
     counts: dict[float, float] = field(default_factory=lambda: defaultdict(float))
     sum: float = 0.0
 
-    def distribution(self) -> Distribution:
+    def distribution(self) -> Distribution | None:
+        """Return what was told; None without the bucket that holds everything."""
+        if math.inf not in self.counts:
+            return None
         bounds = sorted(bound for bound in self.counts if bound != math.inf)
         counts = tuple(self.counts[bound] for bound in bounds)
         return Distribution(tuple(bounds), counts, self.counts[math.inf], self.sum)
@@ -61,57 +68,67 @@ class _Buckets:
 
 @dataclass(slots=True)
 class _Engine:
-    """One engine being put together."""
+    """One engine being put together; `values` are summed over labels other than the engine, ratios are the largest."""
 
     values: dict[str, float] = field(default_factory=dict)
     finished: dict[str, float] = field(default_factory=lambda: defaultdict(float))
-    buckets: dict[str, _Buckets] = field(default_factory=dict)
+    buckets: dict[str, _Buckets] = field(default_factory=lambda: defaultdict(_Buckets))
+    capacity: float | None = None
 
     def add(self, sample: Sample) -> None:
         if sample.name in SERIES:
-            attribute = SERIES[sample.name]
-            if attribute != RATIO or 0 <= sample.value <= 1:
-                self.values[attribute] = self.values.get(attribute, 0.0) + sample.value
+            before = self.values.get(sample.name, 0.0)
+            is_ratio = SERIES[sample.name] == RATIO
+            self.values[sample.name] = max(before, sample.value) if is_ratio else before + sample.value
         elif sample.name == FINISHED:
             self.finished[sample.labels.get("finished_reason", "")] += sample.value
         elif sample.name == CACHE:
-            self._add_capacity(sample.labels)
+            self.capacity = _capacity(sample.labels)
         else:
             self._add_bucket(sample)
 
-    def _add_capacity(self, labels: Mapping[str, str]) -> None:
-        tokens, blocks, size = (labels.get(key, "") for key in ("kv_cache_size_tokens", "num_gpu_blocks", "block_size"))
-        if tokens.isdecimal():
-            self.values["kv_cache_capacity_tokens"] = float(tokens)
-        elif blocks.isdecimal() and size.isdecimal():
-            self.values["kv_cache_capacity_tokens"] = float(blocks) * float(size)
-
     def _add_bucket(self, sample: Sample) -> None:
         name, _, part = sample.name.rpartition("_")
-        if name in HISTOGRAMS and part in ("bucket", "sum"):
-            buckets = self.buckets.setdefault(name, _Buckets())
-            if part == "sum":
-                buckets.sum += sample.value
-            else:
-                buckets.counts[float(sample.labels["le"])] += sample.value
+        if name in HISTOGRAMS and part == "sum":
+            self.buckets[name].sum += sample.value
+        elif name in HISTOGRAMS and part == "bucket" and "le" in sample.labels:
+            self.buckets[name].counts[float(sample.labels["le"])] += sample.value
 
-    def reading(self, server: str, engine: str, histograms: bool) -> EngineReading:
-        known: dict[str, Any] = dict(self.values)
-        if histograms:
-            known |= {HISTOGRAMS[name]: buckets.distribution() for name, buckets in self.buckets.items()}
-        return EngineReading(server=server, engine=engine, finished=tuple(self.finished.items()), **known)
+    def reading(self, server: str, engine: str, *, show_histograms: bool) -> EngineReading:
+        known: dict[str, Any] = {"kv_cache_capacity_tokens": self.capacity}
+        for name, attribute in SERIES.items():
+            if name in self.values:
+                known.setdefault(attribute, self.values[name])
+        for name, attribute in HISTOGRAMS.items():
+            if name in self.buckets:
+                known.setdefault(attribute, self.buckets[name].distribution())
+        finished = tuple(self.finished.items())
+        return EngineReading(server=server, engine=engine, finished=finished, show_histograms=show_histograms, **known)
 
 
-def parse(text: str, server: str, *, histograms: bool = True) -> Iterator[EngineReading]:
-    """Yield one reading per engine of a server's exposition; raise ValueError when it is none."""
+def _capacity(labels: Mapping[str, str]) -> float | None:
+    tokens, blocks, size = (labels.get(key, "") for key in ("kv_cache_size_tokens", "num_gpu_blocks", "block_size"))
+    if tokens.isdecimal():
+        return float(tokens)
+    return float(blocks) * float(size) if blocks.isdecimal() and size.isdecimal() else None
+
+
+def _can_be_true(sample: Sample) -> bool:
+    """Whether a value is a number that this quantity can have: none of them is negative, a ratio is at most 1."""
+    return 0 <= sample.value <= (1 if SERIES.get(sample.name) == RATIO else MAX_VALUE)
+
+
+def parse(text: str, server: str, *, show_histograms: bool = True) -> Iterator[EngineReading]:
+    """Yield one reading per engine of a server's exposition; raise ValueError when the text is none."""
+    if "# TYPE " not in text and text.strip() and "vllm:" not in text:
+        raise ValueError("the answer is no exposition")
     engines: dict[str, _Engine] = defaultdict(_Engine)
-    lines = (line for line in text.splitlines() if line.startswith(_WANTED))
+    lines = (line for line in text.split("\n") if line.startswith(_WANTED))
     for family in text_string_to_metric_families("\n".join(lines) + "\n"):
-        for sample in family.samples:
-            if math.isfinite(sample.value):
-                engines[sample.labels.get("engine", "0")].add(sample)
+        for sample in filter(_can_be_true, family.samples):
+            engines[sample.labels.get("engine", "0")].add(sample)
     for engine, parts in engines.items():
-        yield parts.reading(server, engine, histograms)
+        yield parts.reading(server, engine, show_histograms=show_histograms)
 
 
 class _NoRedirect(HTTPRedirectHandler):
@@ -124,40 +141,53 @@ _OPENER = build_opener(ProxyHandler({}), _NoRedirect())
 
 
 def fetch(url: str, timeout: float) -> str:
-    """Return the body at `url`; raise OSError, HTTPException or ValueError (too large, not text)."""
+    """Return the body at `url`; raise OSError (also for a time-out), HTTPException or ValueError (too large, no text).
+
+    `timeout` seconds are the limit of each wait and of the whole body: a server may not drip it for ever.
+    """
+    deadline = time.monotonic() + timeout
+    body = bytearray()
     try:
         with _OPENER.open(url, timeout=timeout) as answer:
-            body: bytes = answer.read(LIMIT + 1)
+            while chunk := answer.read1(CHUNK):
+                body += chunk
+                if len(body) > LIMIT:
+                    raise ValueError(f"the answer is larger than {LIMIT >> 20} MiB")
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"the answer took longer than {timeout:g} s")
     except HTTPError as error:
         error.close()  # it holds the connection
         raise
-    if len(body) > LIMIT:
-        raise ValueError(f"the answer is larger than {LIMIT >> 20} MiB")
     return body.decode()
 
 
 class EndpointSource:
-    """The /metrics of one server."""
+    """The /metrics of one server. `refused` says that nothing listens there: the server is known to be gone."""
 
-    def __init__(self, server: str, url: str, interval: float, timeout: float, *, histograms: bool) -> None:
+    def __init__(self, server: str, url: str, interval: float, timeout: float, *, show_histograms: bool) -> None:
         self.name = f"engine_endpoint/{server}"
         self.interval = interval
-        self.timeout = timeout
+        self.timeout = 3 * timeout  # connecting, headers and body each have their own
+        self.refused = False
         self._server = server
         self._url = url
-        self._histograms = histograms
+        self._fetch_timeout = timeout
+        self._show_histograms = show_histograms
 
     def poll(self) -> list[EngineReading | EngineUp]:
         """Read the endpoint once; raise SourceError, which says that the engine is not up, when it does not answer."""
         try:
-            text = fetch(self._url, self.timeout)
-            return [EngineUp(self._server, True), *parse(text, self._server, histograms=self._histograms)]
+            text = fetch(self._url, self._fetch_timeout)
+            readings = list(parse(text, self._server, show_histograms=self._show_histograms))
         except (OSError, HTTPException, ValueError) as error:
             reason = error.reason if isinstance(error, URLError) else error
+            self.refused = isinstance(reason, ConnectionRefusedError)
             raise SourceError(
                 f"{self._url} gives no metrics ({reason}): is server {self._server} up, and its metrics_url right?",
                 [EngineUp(self._server, False)],
             ) from error
+        self.refused = False
+        return [EngineUp(self._server, True), *readings]
 
     def close(self) -> None:
         """Nothing is held between polls."""

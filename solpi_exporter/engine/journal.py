@@ -7,6 +7,7 @@ that entry is passed over if it is the same: `--after-cursor` skips one too many
 import json
 import os
 import subprocess
+import tempfile
 from collections.abc import Iterator, Sequence
 from typing import IO, Any
 
@@ -39,13 +40,13 @@ class JournalFollower:
         self._child: subprocess.Popen[bytes] | None = None
         self._cursor: str | None = None
         self._partial = b""
-        self._retry_at = 0.0
+        self._started = 0.0
+        self._complaints: IO[bytes] | None = None
+        self._failure: str | None = None
 
     def read(self, limit: int) -> Iterator[Block]:
         """Yield the messages that have come; raise SourceError while journalctl cannot be run or has ended."""
         if self._child is None:
-            if self._clock.monotonic() < self._retry_at:
-                raise SourceError(self._complaint("it has ended, and is started again in a moment"))
             self._child = self._start()
         assert self._child.stdout is not None
         while limit > 0 and (data := _available(self._child.stdout)) is not None:
@@ -53,7 +54,12 @@ class JournalFollower:
                 self._end(self._child)
                 return
             limit -= len(data)
+            self._failure = None
             yield from self._blocks(data)
+        if self._clock.monotonic() - self._started > RETRY_SECONDS:
+            self._failure = None
+        if self._failure is not None:  # the one before ended, and this one has not shown yet that it will not
+            raise SourceError(self._failure)
 
     def lag(self) -> int | None:
         """The journal's size says nothing of one unit's lines."""
@@ -65,32 +71,48 @@ class JournalFollower:
             self._child.terminate()
             self._child.communicate()
             self._child = None
+        if self._complaints is not None:
+            self._complaints.close()
 
     def _start(self) -> subprocess.Popen[bytes]:
-        if self._cursor is not None:
-            begin = f"--cursor={self._cursor}"
-        else:
-            begin = "--lines=all" if self._from_beginning else "--lines=0"
+        """Start a child; raise SourceError where it cannot be, or the last attempt was a moment ago."""
+        now = self._clock.monotonic()
+        if self._failure is not None and now - self._started < RETRY_SECONDS:
+            raise SourceError(self._failure)
+        self._started = now
         # --all: without it, a message above 4,096 bytes is null.
-        command = [*self._command, f"--unit={self._unit}", "--output=json", "--all", "--quiet", begin]
+        command = [*self._command, f"--unit={self._unit}", "--output=json", "--all", "--quiet", self._begin()]
+        # A file, which never blocks the child as a pipe that nobody reads would.
+        self._complaints = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the child
         try:
             child = subprocess.Popen(  # noqa: S603 - the unit is one argument, not a shell's text
-                [*command, "--follow"] if self._follow else command, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+                [*command, "--follow"] if self._follow else command, stdout=subprocess.PIPE, stderr=self._complaints
             )
         except OSError as error:
-            raise SourceError(self._complaint(f"{self._command[0]} cannot be run: {error.strerror}")) from error
+            raise self._fail(f"{self._command[0]} cannot be run: {error.strerror}") from error
         assert child.stdout is not None
         os.set_blocking(child.stdout.fileno(), not self._follow)
         return child
 
+    def _begin(self) -> str:
+        if self._cursor is not None:
+            return f"--cursor={self._cursor}"
+        return "--lines=all" if self._from_beginning else "--lines=0"
+
     def _end(self, child: subprocess.Popen[bytes]) -> None:
         """Take leave of a child that has ended; only where the end was asked for is that no failure."""
-        _, complaints = child.communicate()
+        child.communicate()
         self._child, self._partial = None, b""
-        self._retry_at = self._clock.monotonic() + RETRY_SECONDS
+        assert self._complaints is not None
+        self._complaints.seek(0)
+        lines = self._complaints.read(READ_BYTES).decode(errors="replace").splitlines()
+        self._complaints.close()
         if self._follow or child.returncode:
-            lines = complaints.decode(errors="replace").splitlines() or ["it ended without a word"]
-            raise SourceError(self._complaint(lines[-1]))
+            raise self._fail(lines[-1] if lines else "journalctl ended without a word")
+
+    def _fail(self, what: str) -> SourceError:
+        self._failure = f"no journal of {self._unit}: {what}; is the service's user in the group systemd-journal?"
+        return SourceError(self._failure)
 
     def _blocks(self, data: bytes) -> Iterator[Block]:
         *lines, self._partial = (self._partial + data).split(b"\n")
@@ -105,9 +127,6 @@ class JournalFollower:
             self.counters.lines += 1
             yield Block(message + b"\n", int(entry["__REALTIME_TIMESTAMP"]) / 1e6)
 
-    def _complaint(self, what: str) -> str:
-        return f"no journal of {self._unit}: {what}; is the service's user in the group systemd-journal?"
-
 
 def _available(pipe: IO[bytes]) -> bytes | None:
     """Return what can be read now, empty at the end, None where there is nothing yet."""
@@ -118,7 +137,9 @@ def _available(pipe: IO[bytes]) -> bytes | None:
 
 
 def _message(field: Any) -> bytes:
-    """Return MESSAGE, which is a list of byte values when it is not UTF-8 or holds control characters."""
-    if isinstance(field, list):
-        return bytes(field)
-    return field.encode() if isinstance(field, str) else b""
+    """Return MESSAGE, which is a list of byte values when it is not UTF-8 or holds control characters.
+
+    It is one line: what stands behind a newline in it is not a line of the log, whatever it looks like.
+    """
+    message = bytes(field) if isinstance(field, list) else str(field or "").encode()
+    return message.replace(b"\n", b" ")

@@ -112,7 +112,10 @@ METRICS = (UP, INFO, SETTING, FINISHED, *dict.fromkeys(metric for _, metric, _ i
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineReading:
-    """One engine of one server. Ratios are 0 to 1, times are seconds; None is not known, which is not 0."""
+    """One engine of one server. Ratios are 0 to 1, times are seconds; None is not known, which is not 0.
+
+    Without `show_histograms` the latencies serve the engine's own token and are not exposed.
+    """
 
     server: str
     engine: str = "0"
@@ -136,12 +139,13 @@ class EngineReading:
     time_to_first_token: Distribution | None = None
     inter_token_latency: Distribution | None = None
     queue_time: Distribution | None = None
+    show_histograms: bool = True
 
     def samples(self) -> Iterator[Sample]:
         """Yield every quantity that is known."""
         for attribute, metric, labels in ROWS:
             value = attrgetter(attribute)(self)
-            if value is not None:
+            if value is not None and (self.show_histograms or metric.kind is not Kind.HISTOGRAM):
                 yield metric.sample(value, self.server, self.engine, *labels)
         for reason, count in self.finished:
             yield FINISHED.sample(count, self.server, self.engine, reason)

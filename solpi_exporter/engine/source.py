@@ -4,7 +4,7 @@ The values stay while the log is silent, beside the time of the last report: vLL
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from types import MappingProxyType
@@ -21,6 +21,9 @@ DIALECTS: Mapping[str, Dialect] = MappingProxyType({"vllm": VLLM})
 
 POLL_SECONDS = 0.1
 POLL_BYTES = 64 << 20  # read in one poll, about ten seconds of parsing at worst
+
+# What a server says before its engine's start line, which therefore does not end it.
+TOLD_BEFORE = ("version", "block_size")
 
 _SERVER = ("server",)
 LINES = Metric("solpi_log_lines_total", "Complete lines read from a server's log.", Kind.COUNTER, _SERVER)
@@ -63,12 +66,22 @@ class LogReading:
 
 
 class LogSource:
-    """The log of one server. `poll_bytes` bounds one poll; the rest follows with the next."""
+    """The log of one server. `poll_bytes` bounds one poll; the rest follows with the next.
+
+    While `is_dead` says that the server is known to be gone, its last values are not shown.
+    """
 
     interval = POLL_SECONDS
 
     def __init__(
-        self, server: str, log: Lines, dialect: Dialect, clock: Clock, timeout: float, poll_bytes: int = POLL_BYTES
+        self,
+        server: str,
+        log: Lines,
+        dialect: Dialect,
+        clock: Clock,
+        timeout: float,
+        poll_bytes: int = POLL_BYTES,
+        is_dead: Callable[[], bool] = lambda: False,
     ) -> None:
         self.name = f"engine_log/{server}"
         self.timeout = timeout
@@ -77,6 +90,7 @@ class LogSource:
         self._dialect = dialect
         self._clock = clock
         self._poll_bytes = poll_bytes
+        self._is_dead = is_dead
         self._matched = Counter({event.kind: 0 for event in (Stats, Capacity, Setting)})
         self._facts: dict[str, str] = {}
         self._stats: dict[str, tuple[Mapping[str, float], float]] = {}
@@ -86,6 +100,8 @@ class LogSource:
         """Read what is new; raise SourceError while there is nothing to follow."""
         for block in self._log.read(self._poll_bytes):
             self._take(block)
+        if self._is_dead():
+            return [self._progress()]
         return [*self._engines(), *self._told(), self._progress()]
 
     def close(self) -> None:
@@ -104,13 +120,19 @@ class LogSource:
         match event:
             case Stats():
                 time = stamp_time(event.stamp, self._clock.time()) if written is None else written
-                self._stats[event.engine] = (event.values, time)
+                if time >= self._stats.get(event.engine, ({}, time))[1]:
+                    self._stats[event.engine] = (event.values, time)
             case Capacity():
                 self._capacity[event.engine] = event
-            case Setting(values, restart):
-                if restart:  # a new engine: what the old one said holds no more
+            case Setting(values, server, engine):
+                if server:
+                    self._facts.clear()
                     self._stats.clear()
                     self._capacity.clear()
+                if engine is not None:
+                    self._stats.pop(engine, None)
+                    self._capacity.pop(engine, None)
+                    self._facts = {name: self._facts[name] for name in TOLD_BEFORE if name in self._facts}
                 self._facts.update(values)
 
     def _engines(self) -> Iterator[EngineReading]:

@@ -5,7 +5,7 @@ file under an old name starts at its beginning. Growth is seen by fstat, not by 
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from glob import glob, has_magic
 from io import FileIO
@@ -18,7 +18,8 @@ from solpi_exporter.source import SourceError
 
 BLOCK = 1 << 20  # bytes read at once, and the longest line that is kept
 SCAN_SECONDS = 1.0  # the longest time that a new file goes unnoticed when no event tells of it
-DRAIN_SECONDS = 10.0  # how long a file that was rotated away is still read: its writer may not have noticed
+DRAIN_SECONDS = 10.0  # how long a file that was rotated away may stand still before it is given up
+SEARCH_BYTES = 64 << 20  # how far back the last start of an engine is looked for in a log that is joined at its end
 
 Identity = tuple[int, int]
 
@@ -34,19 +35,26 @@ class _Followed:
     retired: float | None = None
 
     def lag(self) -> int:
-        return max(0, os.fstat(self.file.fileno()).st_size - self.offset)
+        try:
+            return max(0, os.fstat(self.file.fileno()).st_size - self.offset)
+        except OSError:
+            return 0
 
 
 class Tailer:
     """Follows every file that matches `patterns`; files that exist at the first look start at their end or beginning.
 
-    Files that appear later are always read from their beginning.
+    Files that appear later are always read from their beginning. Of a file that is joined at its end, the part from its
+    last line with `start` in it is shown as a head.
     """
 
-    def __init__(self, patterns: Sequence[str], *, from_beginning: bool, watcher: Watcher, clock: Clock) -> None:
+    def __init__(
+        self, patterns: Sequence[str], *, from_beginning: bool, start: bytes, watcher: Watcher, clock: Clock
+    ) -> None:
         self.counters = LineCounters()
         self._patterns = tuple(patterns)
         self._from_beginning = from_beginning
+        self._start = start
         self._watcher = watcher
         self._clock = clock
         self._followed: dict[Identity, _Followed] = {}
@@ -58,12 +66,15 @@ class Tailer:
         A file that may not be read is tried again at each look; one that has lost its name counts until it is drained.
         """
         yield from self._scan_if_due()
-        for file in list(self._followed.values()):
-            for block in self._read_file(file):
-                yield block
-                limit -= len(block.data)
-                if limit <= 0:
-                    return
+        for identity, file in list(self._followed.items()):
+            try:
+                for block in self._read_file(file):
+                    yield block
+                    limit -= len(block.data)
+                    if limit <= 0:
+                        return
+            except OSError:  # stale handle, disk error: this file is opened anew at the next look, the others go on
+                self._forget(identity)
         if not self._followed:
             raise SourceError(
                 f"no readable log at {', '.join(self._patterns)}: check `log`, and that the service's user may read it"
@@ -82,56 +93,57 @@ class Tailer:
 
     def _scan_if_due(self) -> Iterator[Block]:
         now = self._clock.monotonic()
-        first = self._next_scan is None
         if self._watcher.changed() or self._next_scan is None or now >= self._next_scan:
+            yield from self._scan(now)
             self._next_scan = now + SCAN_SECONDS
-            yield from self._scan(first, now)
 
-    def _scan(self, first: bool, now: float) -> Iterator[Block]:
-        """Look at the names: open what is new, retire what has lost its name, drop what has been drained."""
+    def _scan(self, now: float) -> Iterator[Block]:
+        """Look at the names: open what is new, retire what has lost its name, drop what has been drained.
+
+        A name that cannot be looked at says nothing, so nothing is retired then.
+        """
         self._watcher.watch({os.path.dirname(path) or "." for path in self._patterns})
-        named: set[Identity] = set()
-        for path in self._matches():
-            identity = _identity(path)
-            if identity is None:
-                continue
-            named.add(identity)
+        try:
+            named = {identity: path for path in self._matches() if (identity := _identity(path)) is not None}
+        except OSError:
+            return
+        for identity, path in named.items():
             if identity in self._followed:
                 self._followed[identity].path = path
             else:
-                yield from self._open(path, first)
-        self._retire(named, now)
+                yield from self._open(path)
+        self._retire(named.keys(), now)
 
     def _matches(self) -> list[str]:
-        paths = (glob(pattern) if has_magic(pattern) else [pattern] for pattern in self._patterns)
-        return sorted({path for group in paths for path in group})
+        """Return the names, the file last written to last: what it says is what holds now."""
+        paths = {path for pattern in self._patterns for path in (glob(pattern) if has_magic(pattern) else [pattern])}
+        return sorted(paths, key=lambda path: (_written(path), path))
 
-    def _open(self, path: str, first: bool) -> Iterator[Block]:
+    def _open(self, path: str) -> Iterator[Block]:
         try:
             file = FileIO(path)
+            status = os.fstat(file.fileno())
         except OSError:
             return  # gone since it was listed, or its mode is set only after its creation: the next look tells
-        status = os.fstat(file.fileno())
-        followed = self._followed[status.st_dev, status.st_ino] = _Followed(file, path)
-        if not first:
-            self.counters.rotations["rename"] += any(
-                other.path == path for other in self._followed.values() if other is not followed
-            )
-        elif self._from_beginning:
-            followed.live = False
-        else:
-            yield Block(_complete(os.pread(file.fileno(), BLOCK, 0)), time=None, head=True)
+        replaced = any(other.path == path for other in self._followed.values())
+        followed = self._followed[status.st_dev, status.st_ino] = _Followed(file, path, live=replaced)
+        self.counters.rotations["rename"] += replaced
+        if self._next_scan is None and not self._from_beginning:
             followed.offset = _last_line_end(file, status.st_size)
+            followed.live = True
+            yield Block(_from_last(self._start, file, followed.offset), time=None, head=True)
 
-    def _retire(self, named: set[Identity], now: float) -> None:
+    def _retire(self, named: Collection[Identity], now: float) -> None:
         for identity, file in list(self._followed.items()):
             if identity in named:
                 file.retired = None
             elif file.retired is None:
                 file.retired = now
             elif now - file.retired > DRAIN_SECONDS:
-                file.file.close()
-                del self._followed[identity]
+                self._forget(identity)
+
+    def _forget(self, identity: Identity) -> None:
+        self._followed.pop(identity).file.close()
 
     def _read_file(self, file: _Followed) -> Iterator[Block]:
         """Yield the file's new lines block by block until its end."""
@@ -140,6 +152,8 @@ class Tailer:
             file.offset, file.partial, file.skipping = 0, b"", False
         while data := os.pread(file.file.fileno(), BLOCK, file.offset):
             file.offset += len(data)
+            if file.retired is not None:
+                file.retired = self._clock.monotonic()  # its writer goes on, as one behind a shell's redirection does
             self.counters.bytes += len(data)
             lines = self._lines(file, data)
             if lines:
@@ -164,12 +178,19 @@ class Tailer:
 
 
 def _identity(path: str) -> Identity | None:
-    """Return what names a regular file while it is open; None for what is not there or cannot be followed."""
+    """Return what names a regular file while it is open, None for what is not there or is none; raise OSError."""
     try:
         status = os.stat(path)
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     return (status.st_dev, status.st_ino) if S_ISREG(status.st_mode) else None
+
+
+def _written(path: str) -> int:
+    try:
+        return os.stat(path).st_mtime_ns
+    except (FileNotFoundError, NotADirectoryError):
+        return 0
 
 
 def _complete(data: bytes) -> bytes:
@@ -183,3 +204,19 @@ def _last_line_end(file: FileIO, size: int) -> int:
     tail = os.pread(file.fileno(), size - start, start)
     end = tail.rfind(b"\n") + 1
     return start + end if end else size
+
+
+def _from_last(landmark: bytes, file: FileIO, end: int) -> bytes:
+    """Return a block of complete lines that begins at the file's beginning or shortly before its last `landmark`.
+
+    Shortly before, because a server names its version some lines before its engine starts.
+    """
+    start = end
+    while start > max(0, end - SEARCH_BYTES):
+        start = max(0, start - BLOCK)
+        found = os.pread(file.fileno(), BLOCK + len(landmark), start).rfind(landmark)
+        if found >= 0:
+            begin = max(0, start + found - BLOCK // 2)
+            data = os.pread(file.fileno(), min(BLOCK, end - begin), begin)
+            return _complete(data if begin == 0 else data.partition(b"\n")[2])
+    return b""

@@ -13,24 +13,31 @@ _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 _HEAD = re.compile(
     r"(?:\((?P<process>[A-Za-z]\w*) pid=\d+\) )?"  # every process from 0.10.1 on, workers before
     r"(?:DEBUG|INFO|WARNING|ERROR|CRITICAL) (?P<stamp>\d\d-\d\d \d\d:\d\d:\d\d) "
-    r"\[?[\w./-]+\.py:\d+\] ?",  # the bracket is closed only, up to 0.7
+    r"\[?(?:[\w.-]+/)*(?P<file>[\w-]+)\.py:\d+\] ?",  # the bracket is closed only, up to 0.7
     re.ASCII,
 )
-_RANK = re.compile(r"_DP(?P<rank>\d+)", re.ASCII)
+# The files that print what is read here. vLLM repeats the head on each line of a message, so that a user's text in a
+# message of another file may look like a report to the letter.
+_STATS_FILES = {"loggers", "metrics", "llm_engine"}
+_CAPACITY_FILES = {"kv_cache_utils", "executor_base", "llm_engine", "gpu_executor", "distributed_gpu_executor"}
+_RANK = re.compile(r"_DP(?P<rank>\d{1,4})", re.ASCII)
 
-_STATS = re.compile(r"(?:Engine (?P<engine>\d+): )?(?P<parts>Avg prompt throughput: .*)", re.ASCII)
-_PART = re.compile(r"(?P<key>[A-Za-z ]+): (?P<value>\d+(?:\.\d+)?)(?P<percent>%?)(?: [a-z/]+)? ?\.?", re.ASCII)
+_STATS = re.compile(r"(?:Engine (?P<engine>\d{1,4}): )?(?P<parts>Avg prompt throughput: .*)", re.ASCII)
+_PART = re.compile(
+    r"(?P<key>[A-Za-z ]+): (?P<value>-?\d{1,12}(?:\.\d{1,9})?)(?P<percent>%?)(?: [a-z/]+)? ?\.?", re.ASCII
+)
 _KV_USAGE = re.compile(r"[A-Z]+ KV cache usage", re.ASCII)
 
-_CAPACITY = re.compile(r"[A-Z]+ KV cache size: (?P<tokens>[\d,]+) tokens", re.ASCII)
-_BLOCKS = re.compile(r"# (?:GPU|cuda|cpu) blocks: (?P<blocks>\d+)", re.ASCII)  # the device of 0.7 to 0.10, lower case
+_CAPACITY = re.compile(r"[A-Z]+ KV cache size: (?P<tokens>[\d,]{1,20}) tokens", re.ASCII)
+_BLOCKS = re.compile(r"# (?:GPU|cuda|cpu) blocks: (?P<blocks>\d{1,12})", re.ASCII)  # 0.7 to 0.10 in lower case
 
-_VERSION = re.compile(r"(?:vLLM API server|vLLM server|[ ▄█▀]+) version (?P<version>\d[\w.+]*)", re.ASCII)
+_VERSION = re.compile(r"(?:vLLM API server|vLLM server|[ ▄█▀]+) version (?P<version>\d[\w.+]{0,40})", re.ASCII)
 _START = re.compile(
-    r"Initializing an? (?:V\d )?LLM engine \(v(?P<version>[\w.+]+)\) with config: (?P<config>.*)", re.ASCII
+    r"Initializing an? (?:V\d )?LLM engine (?:\(v(?P<version>[\w.+]{1,40})\) )?with config: (?P<config>.*)", re.ASCII
 )
-_ARGUMENTS = re.compile(r"args: Namespace\(.*\bblock_size=(?P<block_size>\d+)", re.ASCII)
-_NAME = re.compile(r"\b(?P<key>served_model_name|model)='?(?P<value>[\w./:@+-]{1,200})'?[,)]", re.ASCII)
+_ARGUMENTS = re.compile(r"args: Namespace\(.*\bblock_size=(?P<block_size>\d{1,6})\b", re.ASCII)
+_MODEL = re.compile(r"model='(?P<model>[ -&(-~]{1,200})'", re.ASCII)
+_SERVED = re.compile(r", served_model_name=(?P<model>[\w./:@+-]{1,200}),", re.ASCII)
 
 COUNTS = {
     "Avg prompt throughput": "prompt_tokens_per_second",
@@ -63,75 +70,69 @@ _SETTING = re.compile(rf"\b(?P<key>{'|'.join(SETTINGS)})=(?P<value>\w{{1,40}})\b
 
 def parse(line: str) -> Event | None:
     """Return what one line reports, None for the many that report nothing of ours."""
-    text = _ANSI.sub("", line.rstrip("\r\n").rpartition("\r")[2])  # a progress bar may stand before a record
+    text = _ANSI.sub("", line.rstrip("\r\n"))
     head = _HEAD.match(text)
-    if head is None:
-        return None
-    message = text[head.end() :]
-    return _stats(message, head["stamp"]) or _capacity(message, head["process"] or "") or _setting(message)
+    if head is None:  # a progress bar, which has no head, may stand before a record
+        text = text.rpartition("\r")[2]
+        head = _HEAD.match(text)
+    return None if head is None else _message(text[head.end() :], head)
 
 
-def _stats(message: str, stamp: str) -> Stats | None:
-    match = _STATS.match(message)
-    if match is None:
-        return None
-    values: dict[str, float] = {}
-    for attribute, value in _parts(match["parts"]):
-        values.setdefault(attribute, value)
-    return Stats(str(int(match["engine"] or 0)), stamp, values)
+def _message(message: str, head: re.Match[str]) -> Event | None:
+    rank = _RANK.search(head["process"] or "")
+    engine = rank["rank"] if rank else "0"
+    if head["file"] in _STATS_FILES and (match := _STATS.match(message)):
+        return Stats(str(int(match["engine"] or 0)), head["stamp"], dict(_parts(match["parts"])))
+    if head["file"] in _CAPACITY_FILES and (match := _CAPACITY.match(message)):
+        return Capacity(engine, tokens=float(match["tokens"].replace(",", "")))
+    if head["file"] in _CAPACITY_FILES and (match := _BLOCKS.match(message)):
+        return Capacity(engine, blocks=float(match["blocks"]))
+    return _setting(message, engine)
 
 
 def _parts(text: str) -> Iterator[tuple[str, float]]:
-    """Yield the parts that have a place in an EngineReading; others, and values that are no number, pass by."""
-    for part in text.split(", "):
+    """Yield the parts that have a place in an EngineReading; others, and values that cannot be true, pass by.
+
+    V0 prints two devices, of which the second is the swap space: yielded in reverse, the first one counts.
+    """
+    for part in reversed(text.split(", ")):
         match = _PART.fullmatch(part)
         if match is None:
             continue
-        key, value = match["key"], float(match["value"])
-        if match["percent"] and value <= 100:
-            # V0 prints two devices, of which the second is the swap space: the first one counts.
+        key, value = match["key"], float(match["value"]) + 0.0  # -0.0, which is printed at times, is 0
+        if match["percent"]:
             attribute = "kv_cache_usage_ratio" if _KV_USAGE.fullmatch(key) else RATIOS.get(key)
             value /= 100
         else:
             attribute = COUNTS.get(key)
-        if attribute is not None:
+        if attribute is not None and value >= 0 and not (match["percent"] and value > 1):
             yield attribute, value
 
 
-def _capacity(message: str, process: str) -> Capacity | None:
-    rank = _RANK.search(process)
-    engine = rank["rank"] if rank else "0"
-    if match := _CAPACITY.match(message):
-        return Capacity(engine, tokens=float(match["tokens"].replace(",", "")))
-    if match := _BLOCKS.match(message):
-        return Capacity(engine, blocks=float(match["blocks"]))
-    return None
-
-
-def _setting(message: str) -> Setting | None:
+def _setting(message: str, engine: str) -> Setting | None:
     if match := _VERSION.match(message):
-        return Setting({"version": match["version"]})
+        return Setting({"version": match["version"]}, server=True)
     if match := _ARGUMENTS.match(message):
         return Setting({"block_size": match["block_size"]})
     if match := _START.match(message):
-        return Setting({"version": match["version"], **_configuration(match["config"])}, restart=True)
+        version = {"version": match["version"]} if match["version"] else {}
+        return Setting({**version, **_configuration(match["config"])}, engine=engine)
     return None
 
 
 def _configuration(config: str) -> dict[str, str]:
     """Read the listed keys out of a Python repr with nested parts: by name, since its commas separate nothing."""
-    names: dict[str, str] = {}
-    for match in _NAME.finditer(config):
-        names.setdefault(match["key"], match["value"])
     settings: dict[str, str] = {}
+    if model := _SERVED.search(config) or _MODEL.match(config):
+        settings["model"] = model["model"]
     for match in _SETTING.finditer(config):
         settings.setdefault(SETTINGS[match["key"]], match["value"])
-    model = names.get("served_model_name") or names.get("model")
-    return settings if model is None else {"model": model, **settings}
+    return settings
 
 
 VLLM = Dialect(
     "vllm",
-    (b"throughput: ", b"KV cache size: ", b" blocks: ", b" version ", b"LLM engine (v", b"args: Namespace("),
+    (b"throughput: ", b"KV cache size: ", b" blocks: ", b" version ", b"LLM engine ", b"args: Namespace("),
+    b" LLM engine ",
     parse,
 )

@@ -3,6 +3,7 @@
 `gpu/replay.py` answers the same calls from a recording, so everything above runs without a GPU.
 """
 
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any, Protocol
@@ -26,6 +27,10 @@ class GpuLost(Exception):
 
 class Unavailable(Exception):
     """One quantity of one GPU cannot be had: unsupported, not permitted, or no data now."""
+
+
+class BadHandle(Unavailable):
+    """A call refused its arguments: the handle may be of before a reset, or of a driver that was reloaded."""
 
 
 class Driver(Protocol):
@@ -89,18 +94,15 @@ class NvmlDriver:
             self._handles[index] = self._call("nvmlDeviceGetHandleByIndex", index)
         try:
             return self._call(call, self._handles[index], *args)
-        except GpuLost:
-            del self._handles[index]  # a handle does not outlive a reset
+        except (GpuLost, BadHandle):
+            del self._handles[index]
             raise
 
     def close(self) -> None:
-        """Detach; the library stays mapped for the life of the process."""
+        """Detach, whatever the driver says to that; the library stays mapped for the life of the process."""
         self._handles.clear()
-        try:
+        with suppress(pynvml.NVMLError):
             pynvml.nvmlShutdown()
-        except pynvml.NVMLError as error:
-            if error.value != pynvml.NVML_ERROR_UNINITIALIZED:
-                raise _graded("nvmlShutdown", error) from error
 
     def _call(self, call: str, *args: Any) -> Any:
         function = getattr(pynvml, call, None)
@@ -132,6 +134,8 @@ def _graded(call: str, error: pynvml.NVMLError) -> Exception:
         return DriverFailed(message)
     if error.value in _GPU_GONE:
         return GpuLost(message)
+    if error.value == pynvml.NVML_ERROR_INVALID_ARGUMENT:
+        return BadHandle(message)
     return Unavailable(message)
 
 

@@ -3,7 +3,7 @@
 One GPU that fails loses its own readings and nobody else's.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,17 +33,23 @@ CUDA_DRIVER = Metric(
     "Newest CUDA version that the driver supports, as major.minor (nvmlSystemGetCudaDriverVersion).",
 )
 
+LONGEST_POLLS = 3  # intervals between two polls over which utilisation is integrated; beyond, nobody has looked
+
 METRICS = (UP, INFO, *dict.fromkeys(field.metric for field in FIELDS), BUSY, NVML_INFO, PRESENT, CUDA_DRIVER)
 
 
 @dataclass(frozen=True, slots=True)
 class GpuReading:
-    """One GPU at one instant; `rows` holds what the table yielded. A lost GPU has no rows."""
+    """One GPU at one instant; `rows` holds what the table yielded. A lost GPU has no rows.
+
+    `busy_seconds` is None where utilisation was never given; `gaps` counts the stretches that it leaves out.
+    """
 
     index: int
     uuid: str
     up: bool
-    busy_seconds: float
+    busy_seconds: float | None
+    gaps: int = 0
     info: Sample | None = None
     rows: tuple[Sample, ...] = ()
 
@@ -54,7 +60,8 @@ class GpuReading:
         if self.info is not None:
             yield self.info
         yield from self.rows
-        yield BUSY.sample(self.busy_seconds, *labels)
+        if self.busy_seconds is not None:
+            yield BUSY.sample(self.busy_seconds, *labels)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,16 +84,32 @@ class NvmlReading:
 
 @dataclass(slots=True)
 class _Busy:
-    """Integrates utilisation by the trapezoid rule; a poll without a value leaves a gap that counts as nothing."""
+    """Integrates one GPU's utilisation by the trapezoid rule.
 
-    seconds: float = 0.0
+    A stretch longer than `longest`, or with no utilisation at an end, counts as nothing and as a gap.
+    """
+
+    longest: float
+    index: int = 0
+    seconds: float | None = None
+    gaps: int = 0
     time: float = 0.0
     utilization: float | None = None
 
     def advance(self, time: float, utilization: float | None) -> None:
-        if utilization is not None and self.utilization is not None:
-            self.seconds += (time - self.time) * (utilization + self.utilization) / 2
+        known = utilization is not None and self.utilization is not None
+        if known and time - self.time <= self.longest:
+            assert utilization is not None
+            assert self.utilization is not None
+            self.seconds = (self.seconds or 0.0) + (time - self.time) * (utilization + self.utilization) / 2
+        elif self.seconds is not None:
+            self.gaps += 1
+        elif utilization is not None:
+            self.seconds = 0.0
         self.time, self.utilization = time, utilization
+
+    def reading(self, uuid: str, *, info: Sample | None = None, rows: tuple[Sample, ...] = ()) -> GpuReading:
+        return GpuReading(self.index, uuid, info is not None, self.seconds, self.gaps, info, rows)
 
 
 class GpuSource:
@@ -100,7 +123,6 @@ class GpuSource:
         self._driver = driver
         self._clock = clock
         self._connected = False
-        self._uuids: dict[int, str] = {}
         self._busy: dict[str, _Busy] = {}
 
     def poll(self) -> list[GpuReading | NvmlReading]:
@@ -110,12 +132,12 @@ class GpuSource:
             self._connected = True
         try:
             nvml = self._read_driver()
-            gpus = [self._read_gpu(index) for index in range(nvml.present)]
+            gpus = {gpu.uuid: gpu for gpu in map(self._read_gpu, range(nvml.present)) if gpu is not None}
         except DriverFailed:
+            self._driver.close()  # the handles of a driver that comes back would be of the one that went
             self._connected = False
-            self._pause_integration()
             raise
-        return [nvml, *(gpu for gpu in gpus if gpu is not None)]
+        return [nvml, *gpus.values(), *self._lost(gpus.keys())]
 
     def close(self) -> None:
         """Detach from the driver."""
@@ -139,24 +161,24 @@ class GpuSource:
             raise DriverFailed(f"the driver does not say how many GPUs there are: {error}") from error
 
     def _read_gpu(self, index: int) -> GpuReading | None:
-        """Read one GPU; None for one that never told its UUID, without which no series could be named."""
+        """Read one GPU; None for one that does not even tell its UUID, without which no series could be named."""
         try:
-            uuid = self._uuids[index] = self._driver.query_gpu(index, "nvmlDeviceGetUUID")
+            uuid = self._driver.query_gpu(index, "nvmlDeviceGetUUID")
             rows = tuple(self._rows(index, uuid))
             info = self._info(index, uuid)
         except (GpuLost, Unavailable):
-            return self._lost(index)
-        busy = self._busy.setdefault(uuid, _Busy())
-        busy.advance(self._clock.monotonic(), _value_of(UTILIZATION, rows))
-        return GpuReading(index, uuid, up=True, busy_seconds=busy.seconds, info=info, rows=rows)
-
-    def _lost(self, index: int) -> GpuReading | None:
-        uuid = self._uuids.get(index)
-        if uuid is None:
             return None
-        busy = self._busy.setdefault(uuid, _Busy())
-        busy.advance(self._clock.monotonic(), None)
-        return GpuReading(index, uuid, up=False, busy_seconds=busy.seconds)
+        busy = self._busy.setdefault(uuid, _Busy(longest=LONGEST_POLLS * self.interval))
+        busy.index = index
+        busy.advance(self._clock.monotonic(), _value_of(UTILIZATION, rows))
+        return busy.reading(uuid, info=info, rows=rows)
+
+    def _lost(self, read: Collection[str]) -> Iterator[GpuReading]:
+        """Yield every GPU that answered once and did not now, though it may have left NVML's list."""
+        for uuid, busy in self._busy.items():
+            if uuid not in read:
+                busy.advance(self._clock.monotonic(), None)
+                yield busy.reading(uuid)
 
     def _rows(self, index: int, uuid: str) -> Iterator[Sample]:
         """Yield every row of the table that this GPU answers, asking each call once."""
@@ -186,10 +208,6 @@ class GpuSource:
             return self._driver.query_gpu(index, call, *args)
         except Unavailable:
             return None
-
-    def _pause_integration(self) -> None:
-        for busy in self._busy.values():
-            busy.utilization = None
 
 
 def _value_of(metric: Metric, rows: tuple[Sample, ...]) -> float | None:

@@ -34,7 +34,10 @@ def test_a_flag_is_a_setting(flags: dict[str, Any], tree: dict[str, Any]) -> Non
     [
         ("/var/log/qwen.log", "qwen"),
         ("/var/log/vllm-*.log", "vllm"),
-        ("vllm.log.1", "vllm"),
+        ("vllm-0.8.5.log", "vllm-0.8.5"),
+        ("vllm.log.1", "vllm.log"),
+        ("/logs/my log.log", "my_log"),
+        ("/logs/" + "x" * 80 + ".log", "x" * 64),
         ("/logs/*", "engine"),
     ],
 )

@@ -82,8 +82,10 @@ def test_histograms_can_be_left_out() -> None:
     """Where Prometheus scrapes vLLM itself, they would be stored twice."""
     text = recorded("vllm-0.24.0-h200/c-kv-pressure.metrics.txt")
 
-    shown = values(list(next(parse(text, "s", histograms=False)).samples()))
+    reading = next(parse(text, "s", show_histograms=False))
+    shown = values(list(reading.samples()))
 
+    assert reading.inter_token_latency is not None  # the engine's own token needs it all the same
     assert "solpi_engine_inter_token_latency_seconds" not in shown
     assert shown["solpi_engine_preemptions_total"] == {("s", "0"): 661.0}
 
@@ -97,6 +99,38 @@ def test_what_cannot_be_a_ratio_is_not_known(value: str) -> None:
 
     assert reading.kv_cache_usage_ratio is None
     assert reading.running == 3.0
+
+
+def test_old_and_new_name_of_a_ratio_are_not_summed() -> None:
+    """0.9.2 to 0.10.2 print the KV usage under both."""
+    text = "".join(f'vllm:{name}{{engine="0"}} 0.45\n' for name in ("gpu_cache_usage_perc", "kv_cache_usage_perc"))
+
+    assert next(parse(text, "s")).kv_cache_usage_ratio == 0.45
+
+
+def test_a_ratio_of_several_models_is_the_largest() -> None:
+    """Two halves are not one whole."""
+    line = 'vllm:kv_cache_usage_perc{{engine="0",model_name="{}"}} {}\n'
+
+    assert next(parse(line.format("a", 0.7) + line.format("b", 0.6), "s")).kv_cache_usage_ratio == 0.7
+
+
+def test_a_histogram_without_its_last_bucket_is_not_known() -> None:
+    """A sum without a count is no distribution, and a bucket without a bound none at all."""
+    name = "vllm:inter_token_latency_seconds"
+    text = f'{name}_sum{{engine="0"}} 3\n{name}_bucket{{engine="0"}} 3\nvllm:num_requests_running{{engine="0"}} 1\n'
+
+    reading = next(parse(text, "s"))
+
+    assert reading.inter_token_latency is None
+    assert reading.running == 1.0
+
+
+def test_a_line_separator_in_a_label_is_no_end_of_line() -> None:
+    """Only a newline ends a line of an exposition."""
+    text = 'vllm:num_requests_running{engine="0",model_name="a\u2028b"} 3\n'
+
+    assert next(parse(text, "s")).running == 3.0
 
 
 def test_series_of_several_models_add_up() -> None:
@@ -114,9 +148,10 @@ class Server:
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
     port: int = 0
+    drip: bool = False
 
     def source(self) -> EndpointSource:
-        return EndpointSource("s", f"http://127.0.0.1:{self.port}/metrics", 15.0, 2.0, histograms=True)
+        return EndpointSource("s", f"http://127.0.0.1:{self.port}/metrics", 15.0, 2.0, show_histograms=True)
 
 
 @pytest.fixture
@@ -129,6 +164,13 @@ def server() -> Iterator[Server]:
             for name, value in told.headers.items():
                 self.send_header(name, value)
             self.end_headers()
+            pause = threading.Event()
+            while told.drip:
+                try:
+                    self.wfile.write(b"#")
+                except OSError:
+                    return
+                pause.wait(0.05)
             self.wfile.write(told.body)
 
         def log_message(self, *_: object) -> None:
@@ -159,9 +201,10 @@ def test_an_answer_says_that_the_engine_is_up(server: Server) -> None:
         (500, {}, b"no"),
         (200, {}, b"vllm:num_requests_running{engine= 3"),
         (200, {}, b"\xff\xfe"),
+        (200, {}, b"<html>please log in</html>"),
         (302, {"Location": "http://127.0.0.1:9/elsewhere"}, b""),
     ],
-    ids=["status", "not an exposition", "not text", "redirect"],
+    ids=["status", "cut off", "not text", "a login page", "redirect"],
 )
 def test_a_bad_answer_is_a_failure_that_says_so(
     server: Server, status: int, headers: dict[str, str], body: bytes
@@ -177,10 +220,36 @@ def test_a_bad_answer_is_a_failure_that_says_so(
     }
 
 
-def test_nobody_there_is_a_failure() -> None:
+def test_nobody_there_is_a_failure_and_known_to_be_gone() -> None:
     """Nothing listens on port 9 of loopback."""
+    source = EndpointSource("s", "http://127.0.0.1:9/metrics", 15.0, 2.0, show_histograms=True)
+
     with pytest.raises(SourceError, match="Connection refused"):
-        EndpointSource("s", "http://127.0.0.1:9/metrics", 15.0, 2.0, histograms=True).poll()
+        source.poll()
+
+    assert source.refused
+
+
+def test_a_server_that_is_back_is_no_longer_gone(server: Server) -> None:
+    """And one that answers badly is not gone."""
+    source = server.source()
+    source.refused = True
+    server.body = b'vllm:num_requests_running{engine="0"} 3.0\n'
+    source.poll()
+    assert not source.refused
+
+    server.status = 500
+    with pytest.raises(SourceError):
+        source.poll()
+    assert not source.refused
+
+
+def test_a_body_that_drips_is_cut_off(server: Server) -> None:
+    """A byte now and then keeps every single wait short and would last for ever."""
+    server.drip = True
+
+    with pytest.raises(SourceError, match=r"took longer than 0.3 s"):
+        EndpointSource("s", f"http://127.0.0.1:{server.port}/metrics", 15.0, 0.3, show_histograms=True).poll()
 
 
 def test_an_answer_without_end_is_cut_off(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,7 +36,14 @@ def journal(tmp_path: Path, tool: Callable[[str], str]) -> list[str]:
     """Make a journal of two units and return the command that reads it."""
     (tmp_path / "export").write_bytes(
         export(
-            [(UNIT, b"one"), ("other.service", b"not ours"), (UNIT, b"tail \r 50%"), (UNIT, b"\xff\xfe"), (UNIT, LONG)]
+            [
+                (UNIT, b"one"),
+                ("other.service", b"not ours"),
+                (UNIT, b"tail \r 50%"),
+                (UNIT, b"\xff\xfe"),
+                (UNIT, LONG),
+                (UNIT, b"a\nb"),
+            ]
         )
     )
     folder = tmp_path / "journal"
@@ -47,7 +54,7 @@ def journal(tmp_path: Path, tool: Callable[[str], str]) -> list[str]:
 
 
 def test_a_units_messages_to_the_end(journal: list[str]) -> None:
-    """In order, of this unit only, with bytes, carriage returns and long lines as they are, at their own times."""
+    """In order, of this unit only, bytes and long lines as they are, each one line, at their own times."""
     follower = JournalFollower(UNIT, from_beginning=True, follow=False, clock=FakeClock(), command=journal)
 
     blocks = list(follower.read(EVERYTHING))
@@ -57,8 +64,9 @@ def test_a_units_messages_to_the_end(journal: list[str]) -> None:
         Block(b"tail \r 50%\n", 1795967135.0),
         Block(b"\xff\xfe\n", 1795967136.0),
         Block(LONG + b"\n", 1795967137.0),
+        Block(b"a b\n", 1795967138.0),
     ]
-    assert follower.counters.lines == 4
+    assert follower.counters.lines == 5
 
 
 def test_the_real_journal_is_followed(journal: list[str]) -> None:
@@ -66,7 +74,7 @@ def test_the_real_journal_is_followed(journal: list[str]) -> None:
     follower = JournalFollower(UNIT, from_beginning=True, follow=True, clock=FakeClock(), command=journal)
     read: list[Block] = []
 
-    assert eventually(lambda: read.extend(follower.read(EVERYTHING)) or len(read) == 4)  # type: ignore[func-returns-value]
+    assert eventually(lambda: read.extend(follower.read(EVERYTHING)) or len(read) == 5)  # type: ignore[func-returns-value]
     follower.close()
 
 
@@ -110,10 +118,10 @@ class StandIn:
                 read.extend(block.data for block in follower.read(EVERYTHING))
             except SourceError as error:
                 complaint.append(str(error))
-            return bool(complaint)
+            return follower._child is None
 
         assert eventually(ended)
-        return read, complaint[0]
+        return read, complaint[-1]
 
 
 @pytest.fixture
@@ -136,7 +144,7 @@ def test_a_child_that_ends_is_started_again_at_its_cursor(stand_in: StandIn) -> 
     stand_in.says("one", "two")
     follower = stand_in.follower()
     assert stand_in.until_it_ends(follower)[0] == [b"one\n", b"two\n"]
-    with pytest.raises(SourceError, match="started again in a moment"):
+    with pytest.raises(SourceError, match="journalctl ended without a word"):
         list(follower.read(EVERYTHING))
 
     stand_in.says("two", "three")
@@ -162,14 +170,36 @@ def test_what_journalctl_complains_of_is_passed_on(stand_in: StandIn) -> None:
     )
 
 
-def test_no_journalctl() -> None:
-    """A host without systemd is told so."""
-    follower = JournalFollower(
-        UNIT, from_beginning=True, follow=True, clock=FakeClock(), command=("/nowhere/journalctl",)
-    )
+def test_a_child_that_ends_again_and_again_is_one_failure(stand_in: StandIn) -> None:
+    """No recovery is told before the new child has said something or lived for a while, and the reason stays."""
+    stand_in.says()
+    follower = stand_in.follower()
+    _, first = stand_in.until_it_ends(follower)
 
-    with pytest.raises(SourceError, match="/nowhere/journalctl cannot be run: No such file"):
-        list(follower.read(EVERYTHING))
+    stand_in.clock.now += RETRY_SECONDS
+    complaints = set()
+    for _ in range(20):
+        with pytest.raises(SourceError) as raised:
+            list(follower.read(EVERYTHING))
+        complaints.add(str(raised.value))
+
+    assert complaints == {first}
+    follower.close()
+
+
+def test_no_journalctl() -> None:
+    """A host without systemd is told so, and journalctl is not tried ten times a second."""
+    clock = FakeClock()
+    command = ("/nowhere/journalctl",)
+    follower = JournalFollower(UNIT, from_beginning=True, follow=True, clock=clock, command=command)
+    begun = clock.now
+    for _ in range(3):
+        with pytest.raises(SourceError, match="/nowhere/journalctl cannot be run: No such file"):
+            list(follower.read(EVERYTHING))
+        clock.now += 0.1
+
+    assert follower._started == begun
+    follower.close()
 
 
 def test_closing_ends_the_child(journal: list[str]) -> None:

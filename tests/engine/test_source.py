@@ -20,7 +20,8 @@ HEAD = "(APIServer pid=800) INFO 11-29 15:45:33 [loggers.py:273] "
 START = (
     "(EngineCore pid=8) INFO 11-29 15:45:01 [core.py:1] Initializing a V1 LLM engine (v0.24.0) with config: model='m', "
 )
-SIZE = "(EngineCore pid=8) INFO 11-29 15:45:03 [kv.py:2] GPU KV cache size: 8,192 tokens"
+VERSION = "(APIServer pid=1) INFO 11-29 15:45:00 [api_server.py:1] vLLM API server version 0.24.0"
+SIZE = "(EngineCore pid=8) INFO 11-29 15:45:03 [kv_cache_utils.py:2] GPU KV cache size: 8,192 tokens"
 
 
 def stats(running: int, rate: float, engine: int = 0) -> str:
@@ -36,6 +37,7 @@ class Log:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.clock = FakeClock()
+        self.dead = False
         self.source: LogSource
 
     def write(self, *lines: str) -> None:
@@ -43,8 +45,14 @@ class Log:
             file.writelines(f"{line}\n" for line in lines)
 
     def follow(self, *, from_beginning: bool = True) -> None:
-        tailer = Tailer([str(self.path)], from_beginning=from_beginning, watcher=FakeWatcher(), clock=self.clock)
-        self.source = LogSource("s", tailer, VLLM, self.clock, timeout=30.0)
+        tailer = Tailer(
+            [str(self.path)],
+            from_beginning=from_beginning,
+            start=VLLM.start,
+            watcher=FakeWatcher(),
+            clock=self.clock,
+        )
+        self.source = LogSource("s", tailer, VLLM, self.clock, timeout=30.0, is_dead=lambda: self.dead)
 
     def poll(self) -> dict[str, dict[tuple[str, ...], Any]]:
         self.clock.now += 1.0
@@ -164,6 +172,51 @@ def test_an_engine_that_starts_anew_ends_what_the_old_one_said(log: Log) -> None
     assert shown["solpi_engine_info"] == {("s", "0.25.0", "m"): 1.0}
 
 
+def test_a_server_that_starts_anew_ends_everything(log: Log) -> None:
+    """Settings that the new one does not print are not the old one's, and neither is its block size."""
+    arguments = "INFO 11-29 15:38:59 [a.py:1] args: Namespace(model='m', block_size=128, seed=None)"
+    log.write(VERSION, arguments, START + "quantization=fp8, enforce_eager=True, ", stats(4, 100.0))
+    log.poll()
+
+    log.write(VERSION.replace("0.24.0", "0.25.0"), START.replace("0.24.0", "0.25.0"))
+    log.write("INFO 11-29 15:39:18 [executor_base.py:1] # cuda blocks: 100, # CPU blocks: 0")
+    shown = log.poll()
+
+    assert "solpi_engine_setting_info" not in shown
+    assert "solpi_engine_kv_cache_capacity_tokens" not in shown
+    assert shown["solpi_engine_info"] == {("s", "0.25.0", "m"): 1.0}
+
+
+def test_one_engine_of_several_starts_for_itself(log: Log) -> None:
+    """With data parallelism each engine prints its start; it takes nothing from the others."""
+    second = START.replace("(EngineCore pid", "(EngineCore_DP1 pid")
+    log.write(START, SIZE, second, SIZE.replace("(EngineCore pid", "(EngineCore_DP1 pid"))
+
+    assert log.poll()["solpi_engine_kv_cache_capacity_tokens"] == {("s", "0"): 8192.0, ("s", "1"): 8192.0}
+
+
+def test_a_server_that_is_known_to_be_gone_shows_no_last_values(log: Log) -> None:
+    """Nothing listens at its endpoint: 40 running requests would be those of a dead engine."""
+    log.write(START, stats(40, 100.0))
+    log.poll()
+
+    log.dead = True
+    shown = log.poll()
+    assert "solpi_engine_requests" not in shown
+    assert "solpi_engine_info" not in shown
+    assert "solpi_log_lines_total" in shown
+
+    log.dead = False
+    assert "solpi_engine_requests" in log.poll()
+
+
+def test_an_older_report_does_not_replace_a_newer_one(log: Log) -> None:
+    """Of two files of one server, what was said last holds, in whatever order they are read."""
+    log.write(stats(4, 100.0), stats(9, 100.0).replace("15:45:33", "15:44:33"))
+
+    assert log.poll()["solpi_engine_requests"][("s", "0", "running")] == 4.0
+
+
 def test_an_idle_engine_has_no_mean_token(log: Log) -> None:
     """Nothing running, or nothing generated, is no time between tokens."""
     log.write(stats(0, 100.0))
@@ -175,7 +228,7 @@ def test_an_idle_engine_has_no_mean_token(log: Log) -> None:
 
 def test_blocks_become_tokens_where_the_block_size_was_told(log: Log) -> None:
     """V0 prints blocks; its arguments hold the block size, where it was given."""
-    log.write("INFO 11-29 15:39:18 [e.py:1] # cpu blocks: 192, # CPU blocks: 0")
+    log.write("INFO 11-29 15:39:18 [executor_base.py:1] # cpu blocks: 192, # CPU blocks: 0")
     assert "solpi_engine_kv_cache_capacity_tokens" not in log.poll()
 
     log.write("INFO 11-29 15:38:59 [a.py:1] args: Namespace(model='m', block_size=16, seed=None)")

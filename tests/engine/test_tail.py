@@ -26,7 +26,9 @@ class Following:
 
     def start(self, *patterns: str, from_beginning: bool = True) -> None:
         chosen = patterns or (str(self.path),)
-        self.tailer = Tailer(chosen, from_beginning=from_beginning, watcher=self.watcher, clock=self.clock)
+        self.tailer = Tailer(
+            chosen, from_beginning=from_beginning, start=b"ENGINE STARTS", watcher=self.watcher, clock=self.clock
+        )
 
     def blocks(self, *, later: float = SCAN_SECONDS) -> list[Block]:
         """Return what is read `later` seconds after the last time; nothing where there is no file."""
@@ -76,14 +78,35 @@ def test_growth_is_seen_without_a_scan(following: Following) -> None:
 
 def test_from_the_end_only_what_comes_later_counts(following: Following) -> None:
     """The existing lines are shown once as a head, for start-up facts, and are not counted as lines."""
-    following.append("start-up\nold\n")
+    following.append("ENGINE STARTS\nold\n")
     following.start(from_beginning=False)
-    assert following.blocks() == [Block(b"start-up\nold\n", time=None, head=True)]
+    assert following.blocks() == [Block(b"ENGINE STARTS\nold\n", time=None, head=True)]
     assert following.tailer.counters.lines == 0
 
     following.append("new\n")
 
     assert following.blocks() == [Block(b"new\n", time=following.clock.time())]
+
+
+def test_the_head_begins_with_the_last_start(following: Following) -> None:
+    """In a log that has been appended to for weeks, the facts are those of the engine that runs now."""
+    filling = "x" * 99 + "\n"
+    following.append("ENGINE STARTS first\n" + filling * 30_000 + "ENGINE STARTS last\nfact\n" + filling * 20_000)
+    following.start(from_beginning=False)
+
+    (head,) = following.blocks()
+
+    assert b"ENGINE STARTS last\nfact\n" in head.data
+    assert b"first" not in head.data
+    assert len(head.data) <= BLOCK
+
+
+def test_without_a_start_there_is_no_head(following: Following) -> None:
+    """What was said long ago by nobody knows whom is not shown."""
+    following.append("old\n")
+    following.start(from_beginning=False)
+
+    assert following.blocks() == [Block(b"", time=None, head=True)]
 
 
 def test_from_the_end_begins_with_a_whole_line(following: Following) -> None:
@@ -116,6 +139,28 @@ def test_a_file_that_appears_later_is_read_from_its_beginning(following: Followi
     following.append("one\n")
 
     assert following.lines() == [b"one"]
+
+
+def test_what_stood_in_a_file_that_appears_is_history(following: Following) -> None:
+    """A log that is moved into place was not written now, whenever it is found."""
+    following.start()
+    following.blocks()
+    following.append("last month\n")
+    assert [block.time for block in following.blocks()] == [None]
+
+    following.append("now\n")
+
+    assert [block.time for block in following.blocks()] == [following.clock.time()]
+
+
+def test_the_file_that_was_written_last_is_read_last(following: Following, tmp_path: Path) -> None:
+    """Of vllm.log and vllm.log.1 the former tells what holds now, though its name sorts first."""
+    following.append("present\n")
+    following.append("past\n", tmp_path / "vllm.log.1")
+    os.utime(tmp_path / "vllm.log.1", (1.0, 1.0))
+    following.start(str(following.path) + "*")
+
+    assert following.lines() == [b"past", b"present"]
 
 
 def test_a_hint_shortens_the_wait(following: Following) -> None:
@@ -161,6 +206,57 @@ def test_a_writer_that_has_not_noticed_the_rotation(following: Following) -> Non
     following.lines(later=DRAIN_SECONDS + SCAN_SECONDS)
     following.append("too late\n", old)
     assert following.lines() == []
+
+
+def test_a_writer_that_never_notices_the_rotation(following: Following) -> None:
+    """One behind a shell's redirection goes on in the renamed file; as long as that grows, it is read."""
+    following.append("one\n")
+    following.start()
+    following.lines()
+    old = following.path.with_suffix(".1")
+    following.path.rename(old)
+
+    for number in range(10):
+        following.append(f"{number}\n", old)
+        assert following.lines(later=DRAIN_SECONDS - 1) == [b"%d" % number]
+
+
+def test_a_name_that_cannot_be_looked_at_retires_nothing(following: Following, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A directory without permission, or a server that is away, does not make a followed file a new one later."""
+    following.append("one\n")
+    following.start()
+    following.lines()
+    monkeypatch.setattr(tail, "_identity", _refuse)
+    for _ in range(30):
+        assert following.lines() == []
+
+    monkeypatch.undo()
+    following.append("two\n")
+
+    assert following.lines() == [b"two"]
+
+
+def test_a_file_that_cannot_be_read_does_not_stop_the_others(
+    following: Following, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stale handle or a disk error concerns one file; it is opened anew once it can be."""
+    bad, good = tmp_path / "a.log", tmp_path / "b.log"
+    bad.write_text("bad\n")
+    good.write_text("good\n")
+    following.start(str(tmp_path / "*.log"))
+    inode, pread = bad.stat().st_ino, os.pread
+
+    def fail(descriptor: int, length: int, offset: int) -> bytes:
+        if os.fstat(descriptor).st_ino == inode:
+            raise OSError(116, "Stale file handle")
+        return pread(descriptor, length, offset)
+
+    monkeypatch.setattr(os, "pread", fail)
+    assert following.lines() == [b"good"]
+
+    monkeypatch.undo()
+
+    assert following.lines() == [b"bad"]
 
 
 def test_a_pattern_that_matches_the_renamed_file_too(following: Following) -> None:

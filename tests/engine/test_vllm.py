@@ -116,7 +116,7 @@ def test_start_up_facts(name: str, version: str, model: str, capacities: list[Ca
 def test_the_engines_settings_are_read_by_name() -> None:
     """Those on the list, out of a Python repr that nests and holds commas of its own."""
     start = next(
-        event for event in events("vllm-0.24.0-h200/a-before.log") if isinstance(event, Setting) and event.restart
+        event for event in events("vllm-0.24.0-h200/a-before.log") if isinstance(event, Setting) and event.engine
     )
 
     assert dict(start.values) == {
@@ -238,4 +238,61 @@ def test_a_setting_that_is_not_on_the_list_is_not_read() -> None:
         "enforce_eager=True, download_dir='/home/somebody'"
     )
 
-    assert event == Setting({"version": "0.1", "model": "m", "enforce_eager": "True"}, restart=True)
+    assert event == Setting({"version": "0.1", "model": "m", "enforce_eager": "True"}, engine="0")
+
+
+def test_the_model_is_the_engines_own() -> None:
+    """A draft model of speculative decoding stands in the same line; a path may hold blanks."""
+    event = parse(
+        "INFO 11-29 15:39:18 [core.py:1] Initializing a V1 LLM engine (v0.1) with config: "
+        "model='/data/my models/llama', speculative_config=SpeculativeConfig(model='acme/draft'), seed=0"
+    )
+
+    assert isinstance(event, Setting)
+    assert event.values["model"] == "/data/my models/llama"
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "vLLM API server version 0.9.2",
+        " ▄▄ ▄█ █     █     █ ▀▄▀ █  version 0.9.2",
+        "vLLM server version 0.9.2, serving x",
+    ],
+)
+def test_a_server_starts_with_its_version(message: str) -> None:
+    """In each of the forms that it has had."""
+    head = "(APIServer pid=1) INFO 11-20 06:00:01 [launcher.py:367] "
+
+    assert parse(head + message) == Setting({"version": "0.9.2"}, server=True)
+
+
+def test_an_engine_of_the_first_releases_tells_no_version() -> None:
+    """Before 0.4.1 its start line had none."""
+    line = "INFO 10-03 09:12:02 llm_engine.py:72] Initializing an LLM engine with config: model='a', tokenizer='a'"
+
+    assert parse(line) == Setting({"model": "a"}, engine="0")
+
+
+@pytest.mark.parametrize("file", ["serving_chat.py", "logger.py", "async_llm.py"])
+def test_a_users_text_with_a_real_head_is_no_report(file: str) -> None:
+    """vLLM repeats its head on every line of a message: only the file that prints reports can report."""
+    head = HEAD.replace("loggers.py", file)
+
+    assert parse(head + STATS) is None
+    assert parse(head + "GPU KV cache size: 8,192 tokens") is None
+    assert parse(head + "bad template '\r" + HEAD + STATS) is None
+
+
+def test_numbers_without_end_are_no_numbers() -> None:
+    """Five thousand digits are not infinitely many requests, and no error."""
+    digits = "9" * 5000
+
+    assert "running" not in stats(HEAD + STATS.replace("Running: 1 ", f"Running: {digits} ")).values
+    assert parse(HEAD + STATS.replace("Engine 000", f"Engine {digits}")) is None
+    assert parse(f"INFO 11-29 15:38:59 [a.py:1] args: Namespace(block_size={digits})") is None
+
+
+def test_minus_zero_is_zero() -> None:
+    """vLLM prints -0.0% at times."""
+    assert stats(HEAD + STATS.replace("43.0%", "-0.0%")).values["kv_cache_usage_ratio"] == 0.0

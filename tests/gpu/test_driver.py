@@ -152,8 +152,23 @@ def test_a_pynvml_that_overwrites_nothing_is_harmless(
     driver.refuse_shadowing_pynvml()
 
 
-def test_closing_without_a_driver_is_quiet(nvml: Answering) -> None:
-    """A stop must not fail because there was nothing to let go of."""
-    nvml.fail("nvmlShutdown", pynvml.NVML_ERROR_UNINITIALIZED)
+@pytest.mark.parametrize("code", [pynvml.NVML_ERROR_UNINITIALIZED, pynvml.NVML_ERROR_UNKNOWN])
+def test_closing_is_quiet(nvml: Answering, code: int) -> None:
+    """A stop must not fail for what the driver says to it."""
+    nvml.fail("nvmlShutdown", code)
 
     NvmlDriver().close()
+
+
+def test_a_handle_that_is_refused_is_asked_for_again(nvml: Answering) -> None:
+    """A driver that was reloaded knows nothing of the handles of before."""
+    asked: list[int] = []
+    nvml.answer("nvmlDeviceGetHandleByIndex", asked.append)
+    nvml.fail("nvmlDeviceGetUUID", pynvml.NVML_ERROR_INVALID_ARGUMENT)
+    one = NvmlDriver()
+
+    for _ in range(2):
+        with pytest.raises(Unavailable):
+            one.query_gpu(0, "nvmlDeviceGetUUID")
+
+    assert asked == [0, 0]

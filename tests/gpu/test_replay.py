@@ -47,6 +47,7 @@ def test_busy_seconds_of_the_recording_are_those_of_its_phases() -> None:
             clock.now += 1.0
             reading = next(one for one in source.poll() if isinstance(one, GpuReading))
 
+        assert reading.busy_seconds is not None
         assert low <= reading.busy_seconds / (clock.now - times[0]) <= high
 
 

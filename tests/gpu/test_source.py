@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from solpi_exporter.gpu.driver import DriverAbsent, DriverFailed, GpuLost, Unavailable
-from solpi_exporter.gpu.source import METRICS, GpuReading, GpuSource, NvmlReading
+from solpi_exporter.gpu.source import BUSY, METRICS, GpuReading, GpuSource, NvmlReading
 from tests.fakes import FakeClock, FakeDriver, values
 
 
@@ -29,6 +29,24 @@ def gpus(source: GpuSource) -> list[GpuReading]:
 
 def samples(source: GpuSource) -> dict[str, dict[tuple[str, ...], Any]]:
     return values([sample for reading in source.poll() for sample in reading.samples()])
+
+
+class Card:
+    """One fully busy GPU, polled when a test says so."""
+
+    def __init__(self) -> None:
+        self.answers = gpu("GPU-a", busy=100)
+        self.clock = FakeClock()
+        self.source = source_of(FakeDriver([self.answers]), self.clock)
+
+    def poll(self, *, after: float = 0.0) -> GpuReading:
+        self.clock.now += after
+        return gpus(self.source)[0]
+
+
+@pytest.fixture
+def card() -> Card:
+    return Card()
 
 
 def test_values_are_in_base_units_under_index_and_uuid() -> None:
@@ -103,22 +121,40 @@ def test_busy_seconds_integrate_utilisation() -> None:
     assert gpus(source)[0].busy_seconds == 7.0
 
 
-def test_a_gap_counts_as_nothing() -> None:
-    """What a lost GPU did meanwhile is not known; the counter holds and goes on."""
-    clock, card = FakeClock(), gpu("GPU-a", busy=100)
-    source = source_of(FakeDriver([card]), clock)
-    source.poll()
-    uuid = card["nvmlDeviceGetUUID"]
+def test_a_gap_counts_as_nothing(card: Card) -> None:
+    """What a lost GPU did meanwhile is not known: the counter holds, goes on, and says that it left something out."""
+    card.poll()
+    card.poll(after=5.0)
+    card.answers["nvmlDeviceGetUUID"] = GpuLost("gone")
+    assert card.poll(after=5.0).busy_seconds == 5.0
 
-    card["nvmlDeviceGetUUID"] = GpuLost("gone")
-    clock.now += 5.0
-    assert gpus(source)[0].busy_seconds == 0.0
+    card.answers["nvmlDeviceGetUUID"] = "GPU-a"
+    assert card.poll(after=5.0).busy_seconds == 5.0
+    reading = card.poll(after=5.0)
 
-    card["nvmlDeviceGetUUID"] = uuid
-    clock.now += 50.0
-    assert gpus(source)[0].busy_seconds == 0.0
-    clock.now += 5.0
-    assert gpus(source)[0].busy_seconds == 5.0
+    assert reading.busy_seconds == 10.0
+    assert reading.gaps == 2
+
+
+def test_a_poll_that_hung_is_a_gap(card: Card) -> None:
+    """Ten minutes in which nobody looked are not ten minutes of load."""
+    card.poll()
+    card.poll(after=5.0)
+
+    reading = card.poll(after=600.0)
+
+    assert (reading.busy_seconds, reading.gaps) == (5.0, 1)
+
+
+def test_without_utilisation_there_are_no_busy_seconds(card: Card) -> None:
+    """A GPU under MIG gives none: 0 s would read as idle, and as a token that is lost altogether."""
+    del card.answers["nvmlDeviceGetUtilizationRates"]
+    card.poll()
+
+    reading = card.poll(after=5.0)
+
+    assert reading.busy_seconds is None
+    assert BUSY not in {sample.metric for sample in reading.samples()}
 
 
 def test_busy_seconds_follow_the_uuid_not_the_index() -> None:
@@ -146,8 +182,21 @@ def test_no_driver_at_first_and_one_later() -> None:
     assert len(gpus(source)) == 1
 
 
+def test_a_gpu_that_leaves_the_list_is_told_as_lost() -> None:
+    """NVML counts one GPU less; the one that is missing is down, under its UUID, whatever index it had."""
+    driver = FakeDriver([gpu("GPU-a"), gpu("GPU-b")])
+    source = source_of(driver)
+    source.poll()
+
+    del driver.gpus[0]
+    shown = samples(source)
+
+    assert shown["solpi_gpu_up"] == {("0", "GPU-b"): 1.0, ("0", "GPU-a"): 0.0}
+    assert shown["solpi_gpus_present"] == {(): 1.0}
+
+
 def test_a_driver_that_fails_is_connected_anew() -> None:
-    """After a driver-wide failure the next poll begins with the connection."""
+    """After a driver-wide failure it is let go of, and the next poll begins with the connection."""
     card = gpu("GPU-a")
     driver = FakeDriver([card], connects=[None, DriverFailed("mismatch")])
     source = source_of(driver)
@@ -156,6 +205,7 @@ def test_a_driver_that_fails_is_connected_anew() -> None:
     driver.system["nvmlDeviceGetCount"] = DriverFailed("uninitialised")
     with pytest.raises(DriverFailed, match="uninitialised"):
         source.poll()
+    assert driver.closed
     with pytest.raises(DriverFailed, match="mismatch"):
         source.poll()
 

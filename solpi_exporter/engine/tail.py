@@ -122,16 +122,26 @@ class Tailer:
     def _open(self, path: str) -> Iterator[Block]:
         try:
             file = FileIO(path)
-            status = os.fstat(file.fileno())
         except OSError:
             return  # gone since it was listed, or its mode is set only after its creation: the next look tells
         replaced = any(other.path == path for other in self._followed.values())
-        followed = self._followed[status.st_dev, status.st_ino] = _Followed(file, path, live=replaced)
         self.counters.rotations["rename"] += replaced
+        status = os.fstat(file.fileno())
+        followed = self._followed[status.st_dev, status.st_ino] = _Followed(file, path, live=replaced)
         if self._next_scan is None and not self._from_beginning:
-            followed.offset = _last_line_end(file, status.st_size)
-            followed.live = True
-            yield Block(_from_last(self._start, file, followed.offset), time=None, head=True)
+            yield from self._join(followed, status.st_size)
+
+    def _join(self, file: _Followed, size: int) -> Iterator[Block]:
+        """Go on at the end of a file, after showing its head; a file that cannot be read is left to the next read."""
+        try:
+            file.offset = _last_line_end(file.file, size)
+            head = _from_last(self._start, file.file, file.offset)
+        except OSError:
+            file.offset = size
+            return
+        finally:
+            file.live = True
+        yield Block(head, time=None, head=True)
 
     def _retire(self, named: Collection[Identity], now: float) -> None:
         for identity, file in list(self._followed.items()):

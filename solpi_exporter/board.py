@@ -39,8 +39,8 @@ def _no_polls() -> Mapping[Outcome, int]:
 class Entry:
     """One source on the board.
 
-    `readings` are those of the last good poll, taken at `time` (monotonic) and `success_time` (Unix); `notices`
-    are what a failure itself tells. `since` is when the poll in flight began, None between polls; `late` says that the
+    `readings` are those of the last good poll, taken at `time` (the clock's monotonic) and `success_time` (Unix);
+    `notices` are what a failure itself tells. `since` is when the poll in flight began, None between polls; `late` says that the
     poll in flight has already been counted as timed out.
     """
 
@@ -106,15 +106,20 @@ class Board:
         with self._lock:
             self._entries[source] = replace(self._entries[source], since=now)
 
-    def succeed(self, source: str, readings: Sequence[Reading], now: float, wall: float) -> None:
-        """Replace the source's readings by those of a poll that ended at `now` (monotonic) and `wall` (Unix)."""
+    def succeed(
+        self, source: str, readings: Sequence[Reading], now: float, wall: float, time: float | None = None
+    ) -> None:
+        """Replace the source's readings by those of a poll that ended at `now` (monotonic) and `wall` (Unix).
+
+        `time` is `now` on the clock by which the readings were integrated, where that is another.
+        """
         with self._lock:
             old = self._entries[source]
             new = Entry(
                 source,
                 State.OK,
                 tuple(readings),
-                time=now,
+                time=now if time is None else time,
                 success_time=wall,
                 seconds=_elapsed(old, now),
                 polls=old.counted(Outcome.SUCCESS),

@@ -9,7 +9,7 @@ MIN_WAIT = 0.05  # real seconds
 
 
 class Clock(Protocol):
-    """The three things that anything here may ask of time."""
+    """What anything here may ask of time."""
 
     def time(self) -> float:
         """Return the wall clock in Unix seconds, for values that leave the process."""
@@ -17,6 +17,10 @@ class Clock(Protocol):
 
     def monotonic(self) -> float:
         """Return seconds that never go backwards, for every interval and age."""
+        ...
+
+    def real(self) -> float:
+        """Return monotonic seconds as the machine counts them, for how long a call takes and whether it hangs."""
         ...
 
     def wait(self, stop: threading.Event, seconds: float) -> bool:
@@ -34,6 +38,10 @@ class SystemClock:
 
     def monotonic(self) -> float:
         """Return the system's monotonic seconds."""
+        return time.monotonic()
+
+    def real(self) -> float:
+        """Return the same."""
         return time.monotonic()
 
     def wait(self, stop: threading.Event, seconds: float) -> bool:
@@ -60,6 +68,10 @@ class FastClock:
     def monotonic(self) -> float:
         """Return accelerated seconds since the clock was made."""
         return (time.monotonic() - self.origin) * self.speed
+
+    def real(self) -> float:
+        """Return seconds that are not accelerated."""
+        return time.monotonic()
 
     def wait(self, stop: threading.Event, seconds: float) -> bool:
         """Wait `seconds` of accelerated time."""

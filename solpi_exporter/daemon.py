@@ -76,16 +76,24 @@ class Daemon:
             BoardCollector(self.board.snapshot, self._derived), self._version, self._clock, self._quiet
         )
 
-    def once(self) -> str:
-        """Poll every source once, each in a thread of its own, and return the exposition."""
+    def once(self) -> tuple[str, int]:
+        """Poll every source once, each in a thread of its own; return the exposition and the exit status."""
         threads = [threading.Thread(target=runner.poll_and_close, daemon=True) for runner in self._runners]
         for thread in threads:
             thread.start()
-        begun = self._clock.monotonic()
+        begun = self._clock.real()
         for thread, runner in zip(threads, self._runners, strict=True):
-            thread.join(max(0.0, begun + runner.source.timeout - self._clock.monotonic()))
+            thread.join(max(0.0, begun + runner.source.timeout - self._clock.real()))
+        polled = {entry.source: any(entry.polls.values()) for entry in self._entries()}
+        died = [
+            runner.source.name
+            for thread, runner in zip(threads, self._runners, strict=True)
+            if not thread.is_alive() and not polled[runner.source.name]
+        ]
+        if died:
+            self._log.critical("thread_died", threads=died, remedy=REPORT)
         self._expire(force=True)
-        return self._exposition.render(TEXT)[0].decode()
+        return self._exposition.render(TEXT)[0].decode(), int(bool(died))
 
     def bind(self, listen: str) -> WebServer:
         """Take the address; raise OSError where it cannot be had."""
@@ -131,7 +139,7 @@ class Daemon:
 
     def _expire(self, *, force: bool = False) -> None:
         """Mark hung sources; with `force`, every source whose poll is still in flight."""
-        now = EVERYTHING if force else self._clock.monotonic()
+        now = EVERYTHING if force else self._clock.real()
         for name in self.board.expire(now):
             self._log.error("source_hung", source=name, remedy="its values are withdrawn until the call returns")
 

@@ -56,6 +56,7 @@ class Exposition:
         self._quiet = quiet
         self._lock = threading.Lock()
         self._renderings: dict[str, _Rendering] = {}
+        self._in_vain = False
 
     def render(self, accept: str = TEXT, *, compress: bool = False) -> tuple[bytes, str]:
         """Return the exposition in the format that `accept` prefers, and its content type."""
@@ -69,7 +70,8 @@ class Exposition:
     def _render(self, wanted: str) -> _Rendering:
         encode, content_type = choose_encoder(wanted)
         version, now = self._version(), self._clock.monotonic()
-        taken = self._quiet.acquire(timeout=QUIET_SECONDS)
+        taken = self._quiet.acquire(timeout=0.0 if self._in_vain else QUIET_SECONDS)
+        self._in_vain = not taken  # a step that hangs is not waited for again until its lock has been free
         try:
             return _Rendering(version, now, content_type, encode(self._registry))
         finally:

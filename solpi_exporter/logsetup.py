@@ -4,6 +4,7 @@ The logger is made here and handed on; nothing is configured globally.
 """
 
 import logging
+import os
 import sys
 from contextlib import suppress
 from typing import TextIO, cast
@@ -33,22 +34,23 @@ class _Forgiving:
 def make_logger(log_format: str, level: str, stream: TextIO = sys.stderr) -> FilteringBoundLogger:
     """Return a logger that writes events of at least `level` to `stream`, one line each."""
     terminal = stream.isatty()
+    colours = terminal and not os.environ.get("NO_COLOR")
     if log_format == "auto":
         log_format = "console" if terminal else "logfmt"
     stamp = structlog.processors.TimeStamper("%H:%M:%S" if log_format == "console" else "iso", utc=False)
     logger = structlog.wrap_logger(
         structlog.PrintLogger(cast(TextIO, _Forgiving(stream))),
-        processors=[structlog.processors.add_log_level, stamp, *_rendering(log_format, terminal)],
+        processors=[structlog.processors.add_log_level, stamp, *_rendering(log_format, colours)],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
         cache_logger_on_first_use=False,
     )
     return cast(FilteringBoundLogger, logger.bind())
 
 
-def _rendering(log_format: str, terminal: bool) -> list[Processor]:
+def _rendering(log_format: str, colours: bool) -> list[Processor]:
     if log_format == "console":
         plain = structlog.dev.plain_traceback
-        return [structlog.dev.ConsoleRenderer(colors=terminal, exception_formatter=plain)]
+        return [structlog.dev.ConsoleRenderer(colors=colours, exception_formatter=plain)]
     # One line an event: a traceback becomes one quoted value.
     trace = structlog.processors.format_exc_info
     if log_format == "json":

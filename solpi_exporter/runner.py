@@ -38,14 +38,14 @@ class Runner:
     def poll(self) -> None:
         """Poll once and record the outcome."""
         name = self.source.name
-        self._board.begin(name, self._clock.monotonic())
+        self._board.begin(name, self._clock.real())
         try:
             readings = self.source.poll()
         except Exception as error:  # noqa: BLE001 - the one place where a source may fail in any way it likes
-            self._board.fail(name, error, self._clock.monotonic())
+            self._board.fail(name, error, self._clock.real())
             self._complain(error)
         else:
-            self._board.succeed(name, readings, self._clock.monotonic(), self._clock.time())
+            self._board.succeed(name, readings, self._clock.real(), self._clock.time(), self._clock.monotonic())
             self._recover()
 
     def _complain(self, error: Exception) -> None:

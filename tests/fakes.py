@@ -36,6 +36,9 @@ class FakeClock:
     def monotonic(self) -> float:
         return self.now
 
+    def real(self) -> float:
+        return self.now
+
     def wait(self, stop: threading.Event, seconds: float) -> bool:
         self.now += seconds
         return stop.is_set()

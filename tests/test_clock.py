@@ -18,6 +18,13 @@ def test_fast_clock_multiplies_intervals() -> None:
     assert abs(clock.time() - time.time()) < 1.0
 
 
+def test_how_long_a_call_takes_is_not_accelerated() -> None:
+    """A time-out is a promise about real calls, at any speed."""
+    clock = FastClock(1000.0)
+
+    assert abs(clock.real() - time.monotonic()) < 1.0
+
+
 def test_waiting_ends_when_stop_is_set() -> None:
     """A wait returns at once, and says so, when the stop is already set."""
     stop = threading.Event()

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from contextlib import AbstractContextManager
 
 import pytest
 
@@ -10,8 +11,9 @@ from solpi_exporter.clock import SystemClock
 from solpi_exporter.config import EngineSettings, GpuSettings, ProbeSettings, ServerSettings, Settings
 from solpi_exporter.daemon import Daemon, World
 from solpi_exporter.gpu.driver import DriverAbsent
+from solpi_exporter.probe.bench import BatchResult
 from solpi_exporter.runner import Runner
-from tests.fakes import FakeDriver, capturing_log
+from tests.fakes import FakeBench, FakeDriver, batch_result, capturing_log
 from tests.serving import eventually, serving
 
 NO_PROBE = ProbeSettings(enabled=False)
@@ -27,7 +29,7 @@ class HangingDriver(FakeDriver):
         assert self.free.wait(30.0)
 
 
-def test_a_hanging_driver_disturbs_nothing_else(tmp_path: object) -> None:
+def test_a_hanging_driver_disturbs_nothing_else() -> None:
     """It is reported down after its timeout; the page answers meanwhile, and the daemon stops within two seconds."""
     driver = HangingDriver([CARD])
     settings = Settings(gpu=GpuSettings(timeout=0.5), probe=NO_PROBE)
@@ -46,7 +48,7 @@ def test_a_hanging_driver_disturbs_nothing_else(tmp_path: object) -> None:
     driver.free.set()
 
 
-def test_a_failing_source_leaves_the_others(tmp_path: object) -> None:
+def test_a_failing_source_leaves_the_others() -> None:
     """A server whose log is missing is down; the GPU beside it is complete."""
     server = ServerSettings(name="s", log="/nowhere/vllm.log")
     settings = Settings(engine=EngineSettings(server=(server,)), probe=NO_PROBE)
@@ -91,8 +93,8 @@ def test_what_is_not_asked_for_is_absent_or_off(monkeypatch: pytest.MonkeyPatch)
     world = World(SystemClock(), FakeDriver([], connects=[DriverAbsent("no driver")]))
     log, _ = capturing_log()
 
-    absent = Daemon(Settings(), log, world).once()
-    off = Daemon(
+    absent, _ = Daemon(Settings(), log, world).once()
+    off, _ = Daemon(
         Settings(gpu=GpuSettings(enabled=False), engine=EngineSettings(enabled=False), probe=NO_PROBE), log, world
     ).once()
 
@@ -111,8 +113,59 @@ def test_once_does_not_wait_for_what_hangs() -> None:
     log, captured = capturing_log()
     settings = Settings(gpu=GpuSettings(timeout=0.2), probe=NO_PROBE)
 
-    text = Daemon(settings, log, World(SystemClock(), driver), one_shot=True).once()
+    text, status = Daemon(settings, log, World(SystemClock(), driver), one_shot=True).once()
     driver.free.set()
 
     assert 'solpi_source_up{source="gpu"} 0.0' in text
     assert [entry["event"] for entry in captured.entries] == ["source_hung"]
+    assert status == 0
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_bug_in_the_trunk_is_told_by_once_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With status 1, and not as a source that hangs."""
+
+    def broken(self: Runner) -> None:
+        raise AssertionError("a bug in the trunk")
+
+    monkeypatch.setattr(Runner, "poll", broken)
+    log, captured = capturing_log()
+
+    _, status = Daemon(Settings(probe=NO_PROBE), log, World(SystemClock(), FakeDriver([]))).once()
+
+    assert status == 1
+    assert captured.entries[0]["event"] == "thread_died"
+
+
+def test_probe_and_scrape_share_one_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the probe of this daemon times a step, its page is not rendered."""
+    benches: list[HoldingBench] = []
+
+    def make(*_: object) -> HoldingBench:
+        benches.append(HoldingBench())
+        return benches[-1]
+
+    monkeypatch.setattr(module, "open_bench", make)
+    settings = Settings(gpu=GpuSettings(enabled=False), probe=ProbeSettings(enabled=True, batches=(1,)))
+
+    with serving(settings, ready=False) as running:
+        assert eventually(lambda: bool(benches) and benches[0].timing.is_set())
+        assert running.daemon._quiet.locked()
+        benches[0].done.set()
+        assert eventually(lambda: 'solpi_probe_runs_total{outcome="success"} 1.0' in running.metrics())
+        assert not running.daemon._quiet.locked()
+
+
+class HoldingBench:
+    """A bench that times a step for as long as a test wants."""
+
+    identity = FakeBench({}).identity
+
+    def __init__(self) -> None:
+        self.timing, self.done = threading.Event(), threading.Event()
+
+    def measure(self, batch: int, quiet: AbstractContextManager[object]) -> BatchResult:
+        with quiet:
+            self.timing.set()
+            assert self.done.wait(10.0)
+        return batch_result(batch)

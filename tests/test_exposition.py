@@ -2,6 +2,7 @@
 
 import gzip
 import threading
+import time
 
 import pytest
 
@@ -118,3 +119,21 @@ def test_a_step_that_hangs_does_not_hang_the_scrape(monkeypatch: pytest.MonkeyPa
     with quiet:
         assert b"solpi_build_info" in exposed.render()[0]
         assert quiet.locked()
+    assert not quiet.locked()
+
+
+def test_a_step_that_hangs_is_waited_for_once() -> None:
+    """The first scrape waits for a second; the ones after it do not, until the lock has been free again."""
+    clock, quiet = FakeClock(), threading.Lock()
+    exposed = Exposition(BoardCollector(Board().snapshot), lambda: 0, clock, quiet)
+
+    with quiet:
+        exposed.render()
+        clock.now += 10.0
+        begun = time.monotonic()
+        exposed.render()
+        assert time.monotonic() - begun < 0.5
+    clock.now += 10.0
+    exposed.render()
+
+    assert not exposed._in_vain

@@ -46,6 +46,24 @@ def test_levels_filter() -> None:
     assert "quiet" not in logged("logfmt", "info")
 
 
+class Terminal(io.StringIO):
+    """A stream that is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("value", "coloured"), [("", True), ("1", False)])
+def test_no_color_is_heeded(monkeypatch: pytest.MonkeyPatch, value: str, coloured: bool) -> None:
+    """On a terminal too."""
+    monkeypatch.setenv("NO_COLOR", value)
+    stream = Terminal()
+
+    make_logger("auto", "info", stream).info("listening", port=1)
+
+    assert ("\x1b[" in stream.getvalue()) == coloured
+
+
 class Broken(io.StringIO):
     """A stream on a full disk."""
 

@@ -35,6 +35,7 @@ def demo(config: Path | None, speed: float, seconds: float | None, **flags: Any)
     GPU readings, log and /metrics of the same run are played on one clock: first launched kernel by kernel, then with
     CUDA graphs, then short of KV cache. The decode probe is real and runs on whatever torch finds here.
     """
+    stop = stop_on_signals()
     clock = FastClock(speed)
     timeline = Timeline([load_run(name) for name in RUNS], clock)
     with ExitStack() as stack:
@@ -48,9 +49,9 @@ def demo(config: Path | None, speed: float, seconds: float | None, **flags: Any)
             },
         }
         settings = settings_from(config, flags_tree(**flags), base)
-        samples = [sample for _, run in timeline.chapters() for sample in run.samples]
-        driver = ReplayDriver(load_device(), samples, lambda: timeline.now().time)
-        stop = stop_on_signals()
+        driver = ReplayDriver(
+            load_device(), timeline.samples(), lambda: timeline.now().time, lambda: timeline.now().round
+        )
         if seconds is not None:
             timer = threading.Timer(seconds, stop.set)
             timer.daemon = True

@@ -3,6 +3,8 @@
 import contextlib
 import dataclasses
 import json
+import os
+import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -11,13 +13,14 @@ from typing import Any
 import click
 
 from solpi_exporter.cli.options import CONFIG, Fatal, settings_from
-from solpi_exporter.probe.bench import GRAPH_SYNC, BatchResult, Bench, Identity
+from solpi_exporter.probe.bench import CONTROL_RATIO, GRAPH_SYNC, BatchResult, Bench, Identity
 from solpi_exporter.probe.shape import SHAPES
 from solpi_exporter.probe.source import open_bench
 from solpi_exporter.probe.split import PHASES
 from solpi_exporter.source import SourceError
 
-BAR = 32
+BAR = 32  # signs, where there is room; the rest of a row takes
+REST = 81
 GLYPHS = {"compute": "█", "memory": "▓", "scheduling": "▒", "sync": "░"}
 COLUMNS = tuple(f"{glyph} {phase}" for phase, glyph in GLYPHS.items())
 COLOURS = {"compute": "green", "memory": "blue", "scheduling": "red", "sync": "yellow"}
@@ -44,13 +47,17 @@ def probe(config: Path | None, device: str | None, shape: str | None, batches: t
     flags = {"device": device, "shape": shape, "batches": list(batches) or None}
     given = {key: value for key, value in flags.items() if value is not None}
     settings = settings_from(config, {"probe": given}).probe
+    if sys.stderr.isatty():
+        click.echo("preparing torch and the device ...", err=True)
     try:
         bench = open_bench(settings.device, settings.shape, settings.batches)
+        results = list(_measure(bench, settings.batches))
     except SourceError as error:
         raise Fatal(str(error)) from error
-    results = list(_measure(bench, settings.batches))
-    for line in [_as_json(bench.identity, results)] if as_json else _table(bench.identity, results):
-        click.echo(line)
+    colour = False if os.environ.get("NO_COLOR") else None
+    lines = [_as_json(bench.identity, results)] if as_json else _table(bench.identity, results, _bar_width())
+    for line in lines:
+        click.echo(line, color=colour)
 
 
 def _measure(bench: Bench, batches: Sequence[int]) -> Iterator[BatchResult]:
@@ -75,20 +82,26 @@ def _plain(result: BatchResult) -> dict[str, Any]:
     return plain
 
 
-def _table(one: Identity, results: Sequence[BatchResult]) -> Iterator[str]:
+def _bar_width() -> int:
+    """Return how wide a bar may be: on a narrow terminal a row would wrap, in a pipe there is room."""
+    columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else BAR + REST
+    return max(0, min(BAR, columns - REST))
+
+
+def _table(one: Identity, results: Sequence[BatchResult], width: int) -> Iterator[str]:
     yield (
         f"{one.model} ({one.device}), {one.shape} shape: {one.layers} layers, context {one.context}, {one.dtype}, "
         f"torch {one.torch}"
     )
     yield ""
-    yield f"batch      token  {'what it is spent on':{BAR}}  {'  '.join(COLUMNS)}  as a graph"
+    yield f"batch      token  {'what it is spent on':{width}.{width}}  {'  '.join(COLUMNS)}  as a graph"
     for result in results:
-        yield _row(result)
+        yield _row(result, width)
     yield ""
     yield from _summary(results)
 
 
-def _row(result: BatchResult) -> str:
+def _row(result: BatchResult, width: int) -> str:
     split = result.split
     if split is None:
         return f"{result.batch:>5}      noisy  {result.noise}"
@@ -98,16 +111,16 @@ def _row(result: BatchResult) -> str:
     )
     reclaimable = result.reclaimable(GRAPH_SYNC)
     graph = "" if reclaimable is None else f"{-reclaimable:+.0%}"
-    bar = _bar(split.phases, split.token)
+    bar = _bar(split.phases, split.token, width)
     return f"{result.batch:>5} {split.token * 1e3:>7.3f} ms  {bar}  {shares}  {graph:>10}".rstrip()
 
 
-def _bar(phases: dict[str, float], token: float) -> str:
+def _bar(phases: dict[str, float], token: float, width: int) -> str:
     """Return the phases as one bar of fixed width; cumulative rounding keeps it from growing or shrinking."""
     bar, begun, total = "", 0, 0.0
     for phase in PHASES:
         total += phases[phase]
-        end = round(total / token * BAR)
+        end = round(total / token * width)
         bar += click.style(GLYPHS[phase] * (end - begun), fg=COLOURS[phase])
         begun = end
     return bar
@@ -122,11 +135,9 @@ def _summary(results: Sequence[BatchResult]) -> Iterator[str]:
     first = measured[0]
     split = first.split
     assert split is not None
-    error = 2 * (first.errors.get("scheduling", 0.0) ** 2 + first.errors.get("sync", 0.0) ** 2) ** 0.5
-    line = (
-        f"At batch {first.batch}, {split.control_ratio:.0%} (± {error / split.token:.0%}) of each token goes to the "
-        "control layer"
-    )
+    error = first.errors.get(CONTROL_RATIO)
+    margin = "" if error is None else f" (± {2 * error:.0%})"
+    line = f"At batch {first.batch}, {split.control_ratio:.0%}{margin} of each token goes to the control layer"
     reclaimable = first.reclaimable(GRAPH_SYNC)
     yield line + ("." if reclaimable is None else f"; as a CUDA graph the same step takes {reclaimable:.0%} less.")
     worst = max(abs(sum(one.split.phases.values()) - one.split.token) for one in measured if one.split is not None)

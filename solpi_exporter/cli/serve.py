@@ -16,6 +16,8 @@ from solpi_exporter.daemon import Daemon, World
 from solpi_exporter.logsetup import make_logger
 from solpi_exporter.statedir import StateDirBusy
 
+INTERRUPTED = 130  # as a shell calls a program that Ctrl-C ended
+
 
 @click.command(short_help="Run the daemon.")
 @common_options
@@ -28,8 +30,8 @@ def run(config: Path | None, **flags: Any) -> None:
     \b
       solpi-exporter run --log-file /var/log/vllm.log --metrics-url http://127.0.0.1:8000/metrics
     """
-    settings = settings_from(config, flags_tree(**flags))
     stop = stop_on_signals()
+    settings = settings_from(config, flags_tree(**flags))
 
     def on_listen(port: int) -> None:
         make_logger(settings.log.format, settings.log.level).info("listening", address=settings.http.listen, port=port)
@@ -50,8 +52,12 @@ def once(config: Path | None, **flags: Any) -> None:
     daemon = build(settings, World(), one_shot=True)
     if sys.stderr.isatty():
         click.echo(f"reading {', '.join(daemon.pending()) or 'nothing but myself'} ...", err=True)
-    click.echo(daemon.once(), nl=False)
-    leave(0)
+    try:
+        exposition, status = daemon.once()
+    except KeyboardInterrupt:
+        leave(INTERRUPTED)
+    click.echo(exposition, nl=False)
+    leave(status)
 
 
 @click.command(short_help="Check the settings and exit.")
@@ -79,8 +85,9 @@ def serve(settings: Settings, world: World, stop: threading.Event, on_listen: Ca
     listen = settings.http.listen
     try:
         web = daemon.bind(listen)
-    except OSError as error:
-        raise Fatal(f"http.listen {listen}: {error.strerror}; choose another with --listen") from error
+    except (OSError, UnicodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise Fatal(f"http.listen {listen}: {reason}; choose another with --listen") from error
     on_listen(web.port)
     return daemon.serve(web, stop)
 

@@ -1,9 +1,10 @@
 """One clock over the recorded runs: they follow one another, their start-up cut away, and begin again at the end."""
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import Any
 
 from solpi_exporter.clock import Clock
 from solpi_exporter.demo.recording import Run
@@ -43,6 +44,15 @@ class Timeline:
     def chapters(self) -> list[tuple[float, Run]]:
         """Return each run with the second of the round at which it begins."""
         return [(end - (run.end - run.start), run) for end, run in zip(self._ends, self._runs, strict=True)]
+
+    def samples(self) -> list[Mapping[str, Any]]:
+        """Return every GPU sample of a round in order; the energy that was used in what is cut away does not count."""
+        shown: list[Mapping[str, Any]] = []
+        for run in self._runs:
+            own = [sample for sample in run.samples if run.start <= sample["t"] <= run.end]
+            offset = shown[-1]["energy_mj"] - own[0]["energy_mj"] if shown else 0
+            shown += [{**sample, "energy_mj": sample["energy_mj"] + offset} for sample in own]
+        return shown
 
     def lines(self) -> list[tuple[float, str]]:
         """Return every log line with the second of the round at which it is due; a run's start-up is due at once."""

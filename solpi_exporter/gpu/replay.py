@@ -23,7 +23,6 @@ ANSWERS: Mapping[Call, Callable[[Recorded], Any]] = {
         "reserved": s["mem_reserved"],
     },
     ("nvmlDeviceGetPowerUsage", ()): lambda s: s["power_mw"],
-    ("nvmlDeviceGetTotalEnergyConsumption", ()): lambda s: s["energy_mj"],
     ("nvmlDeviceGetTemperature", (TEMPERATURE_GPU,)): lambda s: s["temp"],
     ("nvmlDeviceGetClockInfo", (CLOCK_DOMAINS["sm"],)): lambda s: s["sm"],
     ("nvmlDeviceGetClockInfo", (CLOCK_DOMAINS["memory"],)): lambda s: s["memclk"],
@@ -32,14 +31,27 @@ ANSWERS: Mapping[Call, Callable[[Recorded], Any]] = {
 }
 
 
-class ReplayDriver:
-    """One recorded GPU; `position` says which instant of the recording (Unix seconds) is now."""
+ENERGY = ("nvmlDeviceGetTotalEnergyConsumption", ())
 
-    def __init__(self, device: Mapping[str, Any], samples: Sequence[Recorded], position: Callable[[], float]) -> None:
+
+class ReplayDriver:
+    """One recorded GPU; `position` says which instant of the recording (Unix seconds) is now.
+
+    `rounds` says how often the recording has been played before: its energy is a total and goes on.
+    """
+
+    def __init__(
+        self,
+        device: Mapping[str, Any],
+        samples: Sequence[Recorded],
+        position: Callable[[], float],
+        rounds: Callable[[], int] = lambda: 0,
+    ) -> None:
         self._device = device
         self._samples = samples
         self._times = [sample["t"] for sample in samples]
         self._position = position
+        self._rounds = rounds
 
     def connect(self) -> None:
         """Nothing to attach to."""
@@ -50,11 +62,17 @@ class ReplayDriver:
 
     def query_gpu(self, index: int, call: str, *args: int) -> Any:
         """Answer for the recorded GPU: from the sample of now, else from the device's constants."""
+        if (call, args) == ENERGY:
+            return self._now()["energy_mj"] + self._rounds() * self._energy_of_a_round()
         answer = ANSWERS.get((call, args))
         return self._constant(call) if answer is None else answer(self._now())
 
     def close(self) -> None:
         """Nothing to let go of."""
+
+    def _energy_of_a_round(self) -> int:
+        used: int = self._samples[-1]["energy_mj"] - self._samples[0]["energy_mj"]
+        return used
 
     def _constant(self, call: str) -> Any:
         if call not in self._device:

@@ -1,18 +1,20 @@
 """What a bench is: something that measures one batch size, and what it hands to the source."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
-from solpi_exporter.probe.split import NoisyRun, Split, standard_errors, trimmed_mean
+from solpi_exporter.probe.split import PHASES, NoisyRun, Split, jackknife, settle, trimmed_mean
 
-ROUNDS = 6  # interleaved rounds of one batch size
-STEPS = 6  # timed steps of each variant in a round
-MIN_KEPT = 0.5  # share of steps that must not be void
+MIN_KEPT = 0.5  # share of a variant's steps that must not be void
 
 EAGER_SYNC = "eager_sync"
 GRAPH_SYNC = "graph_sync"
+
+CONTROL_RATIO = "control_ratio"
+FIGURES = (*PHASES, CONTROL_RATIO)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +33,10 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One timed step, in seconds: wall, host enqueue and its thread CPU time, device span (None on a CPU)."""
+    """One timed step, in seconds: wall and host enqueue, the thread's CPU time in each, device span (None on a CPU)."""
 
     wall: float
+    cpu: float
     enqueue: float
     enqueue_cpu: float
     span: float | None
@@ -41,21 +44,24 @@ class Step:
 
     @property
     def off_cpu(self) -> float:
-        """How long the enqueuing thread was not running: the clean sign of a starved host."""
-        return max(0.0, self.enqueue - self.enqueue_cpu)
+        """How long the thread was not running: the clean sign of a starved host."""
+        return max(0.0, self.wall - self.cpu)
 
 
 @dataclass(slots=True)
 class Round:
-    """The steps of each mode and the times of each reference, taken together; void references are left out."""
+    """The steps of each mode and the times of each reference, taken together; a void reference is None."""
 
     steps: dict[str, list[Step]] = field(default_factory=dict)
-    references: dict[str, list[float]] = field(default_factory=dict)
+    references: dict[str, list[float | None]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class ModeResult:
-    """One mode at one batch size, in seconds; `steps` are the single steps."""
+    """One mode at one batch size, in seconds; `steps` are the single steps that count.
+
+    `off_cpu` is a plain mean: trimming would throw away the slow steps in which a starved host shows.
+    """
 
     token: float
     enqueue: float
@@ -66,7 +72,10 @@ class ModeResult:
 
 @dataclass(frozen=True, slots=True)
 class BatchResult:
-    """One batch size: the modes, and the split with its standard errors or the reason why there is none."""
+    """One batch size: the modes that could be timed, and the split or the reason why there is none.
+
+    `errors` are standard errors of the phases and of "control_ratio", empty where they are not known.
+    """
 
     batch: int
     modes: Mapping[str, ModeResult]
@@ -94,52 +103,59 @@ class Bench(Protocol):
         ...
 
 
-def summarise(batch: int, rounds: Sequence[Round], split: Callable[[Sequence[Round]], Split]) -> BatchResult:
-    """Aggregate interleaved rounds: each mode by itself, the split over all, its errors from round to round."""
-    modes = {mode: _mode(rounds, mode) for mode in rounds[0].steps}
+def summarise(batch: int, rounds: Sequence[Round], estimate: Callable[[Sequence[Round]], Split]) -> BatchResult:
+    """Aggregate interleaved rounds: each mode by itself, the split over all, its errors from leaving rounds out."""
+    modes = {mode: _mode(rounds, mode) for mode in rounds[0].steps if _is_kept(one.void for one in _all(rounds, mode))}
     try:
-        _require_kept(rounds)
-        whole = split(rounds)
+        if EAGER_SYNC not in modes:
+            raise NoisyRun("most steps were disturbed: other threads of this process, or throttling")
+        split = settle(estimate(rounds))
     except NoisyRun as noise:
         return BatchResult(batch, modes, None, {}, str(noise))
-    return BatchResult(batch, modes, whole, standard_errors(list(_single_rounds(rounds, split))))
+    return BatchResult(batch, modes, split, _errors(rounds, estimate))
 
 
 def kept(rounds: Sequence[Round], mode: str) -> list[Step]:
     """Return the steps of a mode in which no sibling thread ran and no throttling fell."""
-    return [step for one in rounds for step in one.steps[mode] if not step.void]
+    return [step for step in _all(rounds, mode) if not step.void]
 
 
 def reference(rounds: Sequence[Round], name: str) -> float:
-    """Return the trimmed mean of a reference over the rounds; raise NoisyRun when none of it was undisturbed."""
-    values = [value for one in rounds for value in one.references[name]]
-    if not values:
-        raise NoisyRun(f"the reference {name} was never taken undisturbed")
-    return trimmed_mean(values)
+    """Return the trimmed mean of a reference over the rounds; raise NoisyRun when most of it was disturbed."""
+    times = [time for one in rounds for time in one.references[name]]
+    if not _is_kept(time is None for time in times):
+        raise NoisyRun(f"most of the reference {name} was disturbed: other threads of this process, or throttling")
+    return trimmed_mean([time for time in times if time is not None])
+
+
+def _all(rounds: Sequence[Round], mode: str) -> list[Step]:
+    return [step for one in rounds for step in one.steps[mode]]
+
+
+def _is_kept(void: Iterable[bool]) -> bool:
+    flags = list(void)
+    return flags.count(False) >= MIN_KEPT * len(flags)
 
 
 def _mode(rounds: Sequence[Round], mode: str) -> ModeResult:
-    steps = kept(rounds, mode) or [step for one in rounds for step in one.steps[mode]]
+    steps = kept(rounds, mode)
     return ModeResult(
         token=trimmed_mean([step.wall for step in steps]),
         enqueue=trimmed_mean([step.enqueue for step in steps]),
         enqueue_cpu=trimmed_mean([step.enqueue_cpu for step in steps]),
-        off_cpu=trimmed_mean([step.off_cpu for step in steps]),
+        off_cpu=sum(step.off_cpu for step in steps) / len(steps),
         steps=tuple(step.wall for step in steps),
     )
 
 
-def _require_kept(rounds: Sequence[Round]) -> None:
-    total = sum(len(one.steps[EAGER_SYNC]) for one in rounds)
-    share = len(kept(rounds, EAGER_SYNC)) / total
-    if share < MIN_KEPT:
-        raise NoisyRun(f"only {share:.0%} of the steps ran undisturbed: other threads of this process, or throttling")
+def _errors(rounds: Sequence[Round], estimate: Callable[[Sequence[Round]], Split]) -> dict[str, float]:
+    """Return the standard error of each figure; none where a part of the rounds would not have been enough."""
 
+    def figure(name: str, part: Sequence[Round]) -> float:
+        return float(getattr(estimate(part), name))
 
-def _single_rounds(rounds: Sequence[Round], split: Callable[[Sequence[Round]], Split]) -> Iterator[Split]:
-    for one in rounds:
-        try:
-            if kept([one], EAGER_SYNC):
-                yield split([one])
-        except NoisyRun:
-            continue  # a single round may contradict itself where the whole does not
+    try:
+        errors = {name: jackknife(rounds, partial(figure, name)) for name in FIGURES}
+    except NoisyRun:
+        return {}
+    return {name: error for name, error in errors.items() if error is not None}

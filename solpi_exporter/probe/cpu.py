@@ -58,7 +58,7 @@ class CpuBench:
                 full.forward()
                 empty.forward()
             rounds = [self._round(full, empty, quiet) for _ in range(ROUNDS)]
-        return summarise(batch, rounds, _split)
+        return summarise(batch, rounds, _estimate)
 
     def _round(self, full: DecodeStep, empty: DecodeStep, quiet: AbstractContextManager[object]) -> Round:
         """Time each variant a few times, in random order; a round in which the kernel throttled us is void."""
@@ -87,21 +87,17 @@ class CpuBench:
 
         keep(time_step(enqueue, step.tokens.tolist))
 
-    def _time_reference(self, times: list[float], step: DecodeStep, forward: Callable[[], None]) -> None:
-        def keep(timed: Step) -> None:
-            if not timed.void:
-                times.append(timed.enqueue)
-
-        self._time(keep, step, forward)
+    def _time_reference(self, times: list[float | None], step: DecodeStep, forward: Callable[[], None]) -> None:
+        self._time(lambda timed: times.append(None if timed.void else timed.enqueue), step, forward)
 
 
 def _void(one: Round) -> Round:
     """Return a round of which nothing counts: here the references are the host's times too."""
     steps = {mode: [replace(step, void=True) for step in steps] for mode, steps in one.steps.items()}
-    return Round(steps, {name: [] for name in one.references})
+    return Round(steps, {name: [None] * len(times) for name, times in one.references.items()})
 
 
-def _split(rounds: Sequence[Round]) -> Split:
+def _estimate(rounds: Sequence[Round]) -> Split:
     steps = kept(rounds, EAGER_SYNC)
     return split_cpu(
         wall=trimmed_mean([step.wall for step in steps]),

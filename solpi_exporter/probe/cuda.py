@@ -4,9 +4,11 @@ Definitions: docs/probe.md. Events are made and recorded once before anything is
 lazily and would do so inside the window.
 """
 
+import math
 import random
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import partial
 
@@ -27,12 +29,13 @@ from solpi_exporter.probe.decode import DecodeStack, DecodeStep
 from solpi_exporter.probe.shape import KV_BLOCK, Shape
 from solpi_exporter.probe.split import Split, split_gpu, trimmed_mean
 from solpi_exporter.probe.timing import throttled_periods, time_step, undisturbed
+from solpi_exporter.source import SourceError
 
 ROUNDS = 6
 STEPS = 6
 CAPTURE_WARMUP = 3  # launches before a capture: the libraries pick and load their kernels then
-CLOCK_WARMUP = 30  # chains of replays at most until the clocks stand still
-CLOCK_TOLERANCE = 0.02
+WARMUP_SECONDS = (0.05, 0.3)  # of replays, at least and at most: clocks rise in steps, and a low step looks steady
+WARMUP_TOLERANCE = 0.02
 
 GRAPH = "graph"
 GRAPH_WITHOUT_KV = "graph_without_kv"
@@ -53,9 +56,10 @@ class CudaBench:
     def __init__(self, shape: Shape, batches: Sequence[int], device: torch.device) -> None:
         torch.cuda.set_device(device)
         properties = torch.cuda.get_device_properties(device)
+        uuid = getattr(properties, "uuid", None)  # told from torch 2.5 on
         self.identity = Identity(
             str(device),
-            f"GPU-{properties.uuid}",
+            "" if uuid is None else f"GPU-{uuid}",
             properties.name,
             shape.name,
             shape.layers,
@@ -72,23 +76,25 @@ class CudaBench:
             for batch in batches:
                 captured = self._captured[batch] = _Captured(DecodeStep(stack, batch), pool)
                 pool = captured.graph.pool()
+                self._time_steps(captured.step, captured.step.forward)  # takes the memory that launching needs
 
     def measure(self, batch: int, quiet: AbstractContextManager[object]) -> BatchResult:
         """Measure one batch size in interleaved rounds, on clocks that stand still."""
         captured = self._captured[batch]
-        with torch.inference_mode():
+        with torch.inference_mode(), cuda_errors(self.identity.device):
             self._warm_up(captured)
             rounds = [self._round(captured, quiet) for _ in range(ROUNDS)]
-        return summarise(batch, rounds, _split)
+        return summarise(batch, rounds, _estimate)
 
     def _warm_up(self, captured: _Captured) -> None:
-        """Replay until two chains agree: an idle GPU starts at a sixth of its clock."""
-        previous = 0.0
-        for _ in range(CLOCK_WARMUP):
+        """Replay until a chain is as fast as the fastest: an idle GPU starts at a sixth of its clock."""
+        least, most = WARMUP_SECONDS
+        fastest, begun = math.inf, time.perf_counter()
+        while (elapsed := time.perf_counter() - begun) < most:
             current = trimmed_mean(self._replay_chain(captured.graph))
-            if abs(current - previous) < CLOCK_TOLERANCE * current:
+            fastest = min(fastest, current)
+            if elapsed >= least and current <= (1 + WARMUP_TOLERANCE) * fastest:
                 return
-            previous = current
 
     def _round(self, captured: _Captured, quiet: AbstractContextManager[object]) -> Round:
         """Run every variant once, in random order; a round in which the kernel throttled us is void."""
@@ -97,8 +103,8 @@ class CudaBench:
         variants: list[Callable[[], None]] = [
             lambda: result.steps.update({EAGER_SYNC: self._time_steps(step, step.forward)}),
             lambda: result.steps.update({GRAPH_SYNC: self._time_steps(step, captured.graph.replay)}),
-            lambda: result.references.update({GRAPH: self._replay_chain(captured.graph)}),
-            lambda: result.references.update({GRAPH_WITHOUT_KV: self._replay_chain(captured.graph_without_kv)}),
+            lambda: result.references.update({GRAPH: [*self._replay_chain(captured.graph)]}),
+            lambda: result.references.update({GRAPH_WITHOUT_KV: [*self._replay_chain(captured.graph_without_kv)]}),
         ]
         random.shuffle(variants)
         throttled = throttled_periods()
@@ -154,6 +160,23 @@ class CudaBench:
         return [earlier.elapsed_time(later) / 1e3 for earlier, later in pairs]
 
 
+@contextmanager
+def cuda_errors(device: str) -> Iterator[None]:
+    """Turn torch's errors into ours, with what to do; after most of them only a new process can use the GPU."""
+    try:
+        yield
+    except torch.cuda.OutOfMemoryError as error:
+        raise SourceError(
+            f"the probe does not fit on {device}: choose a smaller probe.shape, or leave it more room "
+            "(vLLM: lower --gpu-memory-utilization)"
+        ) from error
+    except RuntimeError as error:
+        reason = str(error).partition("\n")[0]
+        raise SourceError(
+            f"CUDA failed on {device} ({reason}): see the kernel log, then restart the exporter"
+        ) from error
+
+
 def _event() -> torch.cuda.Event:
     event = torch.cuda.Event(enable_timing=True)
     event.record()
@@ -174,7 +197,7 @@ def _capture(forward: Callable[[], None], pool: "torch.cuda._POOL_HANDLE | None"
     return graph
 
 
-def _split(rounds: Sequence[Round]) -> Split:
+def _estimate(rounds: Sequence[Round]) -> Split:
     steps = kept(rounds, EAGER_SYNC)
     return split_gpu(
         wall=trimmed_mean([step.wall for step in steps]),

@@ -6,7 +6,7 @@ import torch
 
 from solpi_exporter.probe.bench import Bench
 from solpi_exporter.probe.cpu import CpuBench
-from solpi_exporter.probe.cuda import CudaBench
+from solpi_exporter.probe.cuda import CudaBench, cuda_errors
 from solpi_exporter.probe.shape import SHAPES
 from solpi_exporter.source import SourceError
 
@@ -22,14 +22,9 @@ def make_bench(device: str, shape: str, batches: Sequence[int]) -> Bench:
     index = int(device.partition(":")[2] or 0)
     if index >= torch.cuda.device_count():
         raise SourceError(f"probe.device {device} is not there: torch {torch.__version__} sees {_seen()}")
-    try:
-        return CudaBench(SHAPES[_shape_for(index) if shape == "auto" else shape], batches, torch.device("cuda", index))
-    except torch.OutOfMemoryError as error:
-        free, total = (amount >> 20 for amount in torch.cuda.mem_get_info(index))
-        raise SourceError(
-            f"the probe does not fit on {device} ({free} of {total} MiB free): choose a smaller probe.shape, or leave "
-            "it more room (vLLM: lower --gpu-memory-utilization)"
-        ) from error
+    with cuda_errors(device):
+        chosen = SHAPES[_shape_for(index) if shape == "auto" else shape]
+        return CudaBench(chosen, batches, torch.device("cuda", index))
 
 
 def _shape_for(index: int) -> str:

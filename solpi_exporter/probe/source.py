@@ -26,6 +26,11 @@ PHASE = Metric(
     "What the eager token was spent on; the phases of a batch sum to its token.",
     labels=(*_ON, "phase", "basis"),
 )
+PHASE_ERROR = Metric(
+    "solpi_probe_phase_standard_error_seconds",
+    "Standard error of a phase, from leaving out one round of measurement at a time.",
+    labels=(*_ON, "phase"),
+)
 RESIDUE = Metric(
     "solpi_probe_residue_seconds", "What setting negative phases to zero moved between phases.", labels=_ON
 )
@@ -39,7 +44,7 @@ ENQUEUE_CPU = Metric(
 )
 OFF_CPU = Metric(
     "solpi_probe_off_cpu_seconds",
-    "Time in that span in which the thread did not run: a starved host.",
+    "Mean time of a step in which the thread did not run: a starved host.",
     labels=(*_ON, "mode"),
 )
 STEPS = Metric("solpi_probe_step_seconds", "Wall times of single decode steps.", Kind.HISTOGRAM, (*_ON, "mode"))
@@ -49,7 +54,8 @@ RUNS = Metric(
 LAST_SUCCESS = Metric("solpi_probe_last_success_timestamp_seconds", "When a split was last measured.")
 
 METRICS = (
-    INFO, TOKEN, PHASE, RESIDUE, CONTROL, RECLAIMABLE, ENQUEUE, ENQUEUE_CPU, OFF_CPU, STEPS, RUNS, LAST_SUCCESS,
+    INFO, TOKEN, PHASE, PHASE_ERROR, RESIDUE, CONTROL, RECLAIMABLE,
+    ENQUEUE, ENQUEUE_CPU, OFF_CPU, STEPS, RUNS, LAST_SUCCESS,
 )  # fmt: skip
 
 MEASURED = "measured"
@@ -84,6 +90,8 @@ class BatchReading:
                 yield RECLAIMABLE.sample(reclaimable, *on, mode)
         for phase, seconds in split.phases.items():
             yield PHASE.sample(seconds, *on, phase, MEASURED)
+            if phase in self.result.errors:
+                yield PHASE_ERROR.sample(self.result.errors[phase], *on, phase)
         yield RESIDUE.sample(split.residue, *on)
         yield CONTROL.sample(split.control_ratio, *on)
 

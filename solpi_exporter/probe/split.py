@@ -3,21 +3,24 @@
 The phases are differences of four aggregates, so they sum to the token's wall time whatever the estimator is.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
+
+Item = TypeVar("Item")
 
 PHASES = ("compute", "memory", "scheduling", "sync")
 MAX_RESIDUE = 0.05  # of the token; more than this in the wrong direction is not a measurement
-MAX_EXCESS = 1.05  # of the device span; a graph that takes longer than the launched step met contention
+MAX_EXCESS = 0.05  # of the device span; a graph that takes so much longer than the launched step met contention
 
 
 class NoisyRun(Exception):
-    """The times contradict each other: counted, and no split is made of them."""
+    """The times contradict each other, or too few of them count: counted, and no split is made of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """One token in seconds; the phases sum to `token`. `residue` is what clamping at zero moved."""
+    """One token in seconds; the phases sum to `token`. `residue` is what settling moved between them."""
 
     token: float
     compute: float
@@ -46,13 +49,11 @@ def trimmed_mean(values: Sequence[float], low: float = 0.1, high: float = 0.6) -
 
 
 def split_gpu(wall: float, span: float, graph: float, graph_without_kv: float) -> Split:
-    """Split a token on a GPU: W wall, E device span, G the same step as a graph, G0 with one KV block.
+    """Split a token on a GPU, unsettled: W wall, E device span, G the step as a graph, G0 with one KV block.
 
-    sync = W - E, scheduling = E - G, memory = G - G0, compute = G0. Raises NoisyRun when G exceeds 1.05 E.
+    sync = W - E, scheduling = E - G, memory = G - G0, compute = G0.
     """
-    if graph > MAX_EXCESS * span:
-        raise NoisyRun(f"the graph took {graph / span:.2f} of the launched step's device time: the GPU was shared")
-    return settle(
+    return Split(
         token=wall,
         compute=graph_without_kv,
         memory=graph - graph_without_kv,
@@ -62,11 +63,11 @@ def split_gpu(wall: float, span: float, graph: float, graph_without_kv: float) -
 
 
 def split_cpu(wall: float, step: float, step_without_kv: float, dispatch: float) -> Split:
-    """Split a token on a CPU, where the host computes: F the step, A with one KV block, T the same calls on nothing.
+    """Split a token on a CPU, where the host computes, unsettled: F the step, A with one KV block, T calls on nothing.
 
     sync = W - F (the read-back), scheduling = T, memory = F - A, compute = A - T.
     """
-    return settle(
+    return Split(
         token=wall,
         compute=step_without_kv - dispatch,
         memory=step - step_without_kv,
@@ -75,14 +76,18 @@ def split_cpu(wall: float, step: float, step_without_kv: float, dispatch: float)
     )
 
 
-def settle(*, token: float, compute: float, memory: float, scheduling: float, sync: float) -> Split:
-    """Set negative phases to zero and take them from their partner; raise NoisyRun when that is much."""
-    compute, memory, moved = _clamp(compute, memory)
-    scheduling, sync, moved_too = _clamp(scheduling, sync)
+def settle(raw: Split) -> Split:
+    """Set negative phases to zero and take them from their partner; raise NoisyRun where that is no measurement."""
+    span = raw.token - raw.sync
+    if raw.scheduling < -MAX_EXCESS * span:
+        excess = 1 - raw.scheduling / span
+        raise NoisyRun(f"the graph took {excess:.2f} of the launched step's device time: the GPU was shared")
+    compute, memory, moved = _clamp(raw.compute, raw.memory)
+    scheduling, sync, moved_too = _clamp(raw.scheduling, raw.sync)
     residue = moved + moved_too
-    if residue > MAX_RESIDUE * token or min(compute, memory, scheduling, sync) < 0:
-        raise NoisyRun(f"{residue / token:.1%} of the token came out negative")
-    return Split(token, compute, memory, scheduling, sync, residue)
+    if residue > MAX_RESIDUE * raw.token or min(compute, memory, scheduling, sync) < 0:
+        raise NoisyRun(f"{residue / raw.token:.1%} of the token came out negative")
+    return Split(raw.token, compute, memory, scheduling, sync, residue)
 
 
 def _clamp(one: float, other: float) -> tuple[float, float, float]:
@@ -94,15 +99,14 @@ def _clamp(one: float, other: float) -> tuple[float, float, float]:
     return one, other, 0.0
 
 
-def standard_errors(rounds: Sequence[Split]) -> dict[str, float]:
-    """Return the standard error of each phase from splits of single rounds; empty for fewer than two."""
-    count = len(rounds)
+def jackknife(items: Sequence[Item], estimate: Callable[[Sequence[Item]], float]) -> float | None:
+    """Return the standard error of an estimate from estimates with one item left out; None for fewer than two items.
+
+    The estimator stays what it is, trimming included. Source: B. Efron, The Jackknife, SIAM 1982, chapter 3.
+    """
+    count = len(items)
     if count < 2:
-        return {}
-    errors: dict[str, float] = {}
-    for phase in PHASES:
-        values = [split.phases[phase] for split in rounds]
-        mean = sum(values) / count
-        variance = sum((value - mean) ** 2 for value in values) / (count - 1)
-        errors[phase] = (variance / count) ** 0.5
-    return errors
+        return None
+    estimates = [estimate([*items[:left_out], *items[left_out + 1 :]]) for left_out in range(count)]
+    mean = sum(estimates) / count
+    return float(((count - 1) / count * sum((value - mean) ** 2 for value in estimates)) ** 0.5)

@@ -108,6 +108,7 @@ def test_once_prints_an_exposition_and_nothing_else(tool: Callable[[str], str]) 
     result = solpi("once", "--no-probe", "--log-file", str(LOG))
 
     assert result.returncode == 0
+    assert 'solpi_log_lines_total{server="c-kv-pressure"} 1210.0' in result.stdout
     assert 'solpi_engine_info{model="llama-8b-shape",server="c-kv-pressure",version="0.24.0"} 1.0' in result.stdout
     check = subprocess.run(
         [tool("promtool"), "check", "metrics"], input=result.stdout, capture_output=True, text=True, check=False
@@ -118,17 +119,15 @@ def test_once_prints_an_exposition_and_nothing_else(tool: Callable[[str], str]) 
 
 def test_once_with_the_probe() -> None:
     """It probes at once, on real torch, and the published phases sum to the published token."""
-    result = solpi("once", "--no-gpu", SOLPI_PROBE_DEVICE="cpu", SOLPI_PROBE_BATCHES="[1]")
+    for _ in range(10):  # a machine with other work to do may need more than one try
+        result = solpi("once", "--no-gpu", SOLPI_PROBE_DEVICE="cpu", SOLPI_PROBE_BATCHES="[1]")
+        if 'solpi_probe_runs_total{outcome="success"} 1.0' in result.stdout:
+            break
 
     phases = re.findall(r"^solpi_probe_phase_seconds\{.*\} (\S+)$", result.stdout, re.MULTILINE)
     token = re.search(r'^solpi_probe_token_seconds\{.*mode="eager_sync".*\} (\S+)$', result.stdout, re.MULTILINE)
-    runs = re.search(r'^solpi_probe_runs_total\{outcome="noisy"\} (\S+)$', result.stdout, re.MULTILINE)
-    assert runs is not None
-    if runs[1] == "0.0":
-        assert token is not None
-        assert sum(map(float, phases)) == pytest.approx(float(token[1]))
-    else:
-        assert phases == []
+    assert token is not None
+    assert sum(map(float, phases)) == pytest.approx(float(token[1]))
 
 
 def test_probe_prints_a_row_a_batch() -> None:
@@ -143,15 +142,18 @@ def test_probe_prints_a_row_a_batch() -> None:
 
 def test_probe_as_json() -> None:
     """One object: on what it was measured, and everything measured."""
-    result = json.loads(solpi("probe", "--device", "cpu", "--batch", "2", "--json").stdout)
+    for _ in range(10):
+        result = json.loads(solpi("probe", "--device", "cpu", "--batch", "2", "--json").stdout)
+        (batch,) = result["results"]
+        if batch["split"] is not None:
+            break
 
     assert result["identity"]["device"] == "cpu"
-    (batch,) = result["results"]
     assert batch["batch"] == 2
-    if batch["split"] is not None:
-        split = batch["split"]
-        phases = sum(split[phase] for phase in ("compute", "memory", "scheduling", "sync"))
-        assert phases == pytest.approx(split["token"])
+    split = batch["split"]
+    phases = sum(split[phase] for phase in ("compute", "memory", "scheduling", "sync"))
+    assert phases == pytest.approx(split["token"])
+    assert split["control_ratio"] == pytest.approx((split["scheduling"] + split["sync"]) / split["token"])
 
 
 def test_check_of_settings_that_fit(tmp_path: Path) -> None:
@@ -176,6 +178,7 @@ def test_check_of_settings_that_fit(tmp_path: Path) -> None:
         (("run", "--state-dir", "/proc/x"), "state_dir /proc/x cannot be written: "),
         (("probe", "--batch", "0"), "probe.batches[0]: expected int >= 1"),
         (("probe", "--device", "cuda:77"), "probe.device cuda:77 is not there"),
+        (("run", "--no-probe", "--listen", "a..b:1"), "http.listen a..b:1: "),
         (("run", "--no-probe", "--listen", "192.0.2.1:1"), "http.listen 192.0.2.1:1: Cannot assign requested address"),
     ],
 )
@@ -191,7 +194,7 @@ def test_what_is_wrong_dies_with_one_line(arguments: tuple[str, ...], message: s
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_run_stops_within_two_seconds(background: Callable[..., Background], number: signal.Signals) -> None:
-    """With status 0, on either signal, also while the probe's first run is importing torch."""
+    """With status 0, on either signal, whatever the probe's first run is doing."""
     running = background("run", "--listen", "127.0.0.1:0", "--log-format", "json")
     port = running.port()
     assert eventually(lambda: request(port, "/-/ready").status == 200)

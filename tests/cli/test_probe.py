@@ -16,15 +16,13 @@ def mode(token: float) -> ModeResult:
 
 
 def table(*results: BatchResult) -> list[str]:
-    return [click.unstyle(line) for line in _table(ONE, results)]
+    return [click.unstyle(line) for line in _table(ONE, results, BAR)]
 
 
 def test_a_row_in_full() -> None:
     """Batch, token, bar, four shares, and what the graph takes less."""
     split = Split(2e-3, compute=0.5e-3, memory=0.1e-3, scheduling=1.2e-3, sync=0.2e-3)
-    result = BatchResult(
-        1, {EAGER_SYNC: mode(2e-3), GRAPH_SYNC: mode(0.8e-3)}, split, {"scheduling": 3e-5, "sync": 4e-5}
-    )
+    result = BatchResult(1, {EAGER_SYNC: mode(2e-3), GRAPH_SYNC: mode(0.8e-3)}, split, {"control_ratio": 0.025})
 
     lines = table(result)
 
@@ -45,6 +43,16 @@ def test_a_noisy_row_says_why() -> None:
     assert lines[6].startswith("At batch 8, 40%")
 
 
+def test_an_unknown_error_is_not_told_as_zero() -> None:
+    """The sentence goes without it."""
+    assert table(batch_result(1))[5] == "At batch 1, 40% of each token goes to the control layer."
+
+
+def test_a_narrow_terminal_gets_no_bar() -> None:
+    """Rather than rows that wrap."""
+    assert all(len(click.unstyle(line)) <= 81 for line in list(_table(ONE, [batch_result(1)], 0))[2:4])
+
+
 def test_all_noisy() -> None:
     """It says what to do."""
     assert table(batch_result(1, "shared"))[-1].endswith("Try again when it is quiet.")
@@ -55,4 +63,4 @@ def test_bars_have_one_width(sync: float) -> None:
     """However the shares round."""
     split = Split(2e-3 + sync, 0.7e-3, 0.6e-3, 0.7e-3, sync)
 
-    assert len(click.unstyle(_bar(split.phases, split.token))) == BAR
+    assert len(click.unstyle(_bar(split.phases, split.token, 32))) == 32

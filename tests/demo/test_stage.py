@@ -1,12 +1,13 @@
 """The log that is written and the /metrics that answer."""
 
+import threading
 from pathlib import Path
 
 import pytest
 
 from solpi_exporter.clock import FastClock
 from solpi_exporter.demo.recording import RUNS, load_run
-from solpi_exporter.demo.stage import LogWriter, playing
+from solpi_exporter.demo.stage import LogWriter, MetricsServer, playing
 from solpi_exporter.demo.timeline import Timeline
 from solpi_exporter.engine.endpoint import fetch
 from tests.fakes import SHIPPED, FakeClock
@@ -52,12 +53,31 @@ def test_nothing_is_written_before_its_time(tmp_path: Path, timeline: Timeline, 
     assert path.read_bytes().count(b"Avg prompt throughput") == 1
 
 
-def test_the_endpoint_answers_with_the_present(tmp_path: Path) -> None:
-    """Over HTTP, in step with the clock."""
-    clock = FastClock(100.0)
-    timeline = Timeline([load_run(name) for name in RUNS], clock)
+def test_the_endpoint_answers_with_the_present(timeline: Timeline, clock: FakeClock) -> None:
+    """Over HTTP: at two instants what the recording says of them."""
+    server = MetricsServer(timeline)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    answers, expected = [], []
+    for _ in range(2):
+        clock.now += 60.0
+        answers.append(fetch(server.url, 5.0))
+        now = timeline.now()
+        expected.append(now.run.metrics.text(now.time))
+    server.shutdown()
+    server.server_close()
+    thread.join()
 
-    with playing(tmp_path / "vllm.log", timeline, clock) as server:
-        text = fetch(server.url, 5.0)
+    assert answers == expected
+    assert answers[0] != answers[1]
 
-    assert "vllm:generation_tokens_total{" in text
+
+def test_playing_begins_with_the_start_up_and_ends_clean(tmp_path: Path, timeline: Timeline) -> None:
+    """The daemon finds the log, and no thread is left."""
+    before = threading.active_count()
+
+    with playing(tmp_path / "vllm.log", timeline, FastClock(1.0)):
+        assert b"KV cache size" in (tmp_path / "vllm.log").read_bytes()
+        assert threading.active_count() == before + 2
+
+    assert threading.active_count() == before

@@ -2,13 +2,18 @@
 
 import math
 import threading
+from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import replace
+from functools import partial
 
 import pytest
 
-from solpi_exporter.probe.bench import EAGER_SYNC, GRAPH_SYNC, BatchResult
+from solpi_exporter.probe import cpu
+from solpi_exporter.probe.bench import EAGER_SYNC, GRAPH_SYNC, BatchResult, Step
 from solpi_exporter.probe.cpu import ROUNDS, STEPS, CpuBench
 from solpi_exporter.probe.shape import SHAPES
+from solpi_exporter.probe.timing import time_step
 
 
 @pytest.fixture(scope="module")
@@ -54,28 +59,53 @@ def test_a_larger_batch_moves_more_kv_cache(bench: CpuBench) -> None:
     assert eight.memory > 2 * one.memory
 
 
-def test_steps_are_timed_under_the_lock(bench: CpuBench) -> None:
-    """Each variant of each round is timed with `quiet` held, and the lock is free between them."""
+def test_steps_are_timed_under_the_lock(bench: CpuBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`quiet` is held whenever a step is timed, and free between the variants."""
+    quiet = threading.Lock()
+    held: list[bool] = []
 
-    class Counting:
-        taken = 0
+    def timed(enqueue: Callable[[], None], finish: Callable[[], object]) -> Step:
+        held.append(quiet.locked())
+        return time_step(enqueue, finish)
 
-        def __enter__(self) -> None:
-            self.taken += 1
+    monkeypatch.setattr(cpu, "time_step", timed)
+    bench.measure(1, quiet)
 
-        def __exit__(self, *_: object) -> None:
-            pass
-
-    quiet = Counting()
-    result = bench.measure(1, quiet)
-
-    assert quiet.taken == 3 * ROUNDS
-    assert 0 < len(result.modes[EAGER_SYNC].steps) <= ROUNDS * STEPS
+    assert held == [True] * 3 * ROUNDS * STEPS
+    assert not quiet.locked()
 
 
-def test_a_busy_sibling_thread_does_not_count(bench: CpuBench) -> None:
-    """Steps from which another thread took the GIL are void: the token stays that of a quiet process, or is noisy."""
-    alone = measured(bench, 1).split
+def test_a_throttled_round_is_void(bench: CpuBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel took the CPU from this cgroup: nothing of that round counts, references included."""
+    throttled = iter(range(1000))
+    monkeypatch.setattr(cpu, "throttled_periods", lambda: next(throttled))
+
+    result = bench.measure(1, nullcontext())
+
+    assert result.split is None
+    assert result.modes == {}
+    assert "disturbed" in str(result.noise)
+
+
+def test_void_references_do_not_count(bench: CpuBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here the references are the host's times too; undisturbed steps alone do not make a split."""
+
+    def timed(enqueue: Callable[[], None], finish: Callable[[], object]) -> Step:
+        return replace(time_step(enqueue, finish), void=_is_reference(enqueue))
+
+    monkeypatch.setattr(cpu, "time_step", timed)
+
+    assert "the reference" in str(bench.measure(1, nullcontext()).noise)
+
+
+def _is_reference(enqueue: Callable[[], None]) -> bool:
+    """Whether a step is timed with another forward than the full one."""
+    cells = [cell.cell_contents for cell in enqueue.__closure__ or ()]
+    return any(isinstance(content, partial) for content in cells)
+
+
+def test_a_busy_sibling_thread_makes_it_noisy(bench: CpuBench) -> None:
+    """Steps from which another thread took the GIL are void, and there is no split beside it."""
     stop = threading.Event()
 
     def burn() -> None:
@@ -85,10 +115,10 @@ def test_a_busy_sibling_thread_does_not_count(bench: CpuBench) -> None:
     sibling = threading.Thread(target=burn)
     sibling.start()
     try:
-        beside = bench.measure(1, nullcontext()).split
+        result = bench.measure(8, nullcontext())
     finally:
         stop.set()
         sibling.join()
 
-    assert alone is not None
-    assert beside is None or beside.token < 2 * alone.token  # the GIL changes hands every 5 ms, three tokens
+    assert result.split is None
+    assert "disturbed" in str(result.noise)

@@ -28,19 +28,18 @@ def test_a_split_of_every_batch_on_cuda() -> None:
 
 
 def test_the_device_time_repeats() -> None:
-    """compute + memory is device time alone: two runs agree within 2 %, whatever the host does meanwhile."""
+    """compute + memory is device time alone: two runs agree within 0.5 %, whatever the host does meanwhile."""
     bench = make_bench("cuda", "auto", [8])
 
     splits = [bench.measure(8, nullcontext()).split for _ in range(2)]
 
     first, second = (split.compute + split.memory for split in splits if split is not None)
-    assert first == pytest.approx(second, rel=0.02)
+    assert first == pytest.approx(second, rel=0.005)
 
 
 def test_memory_does_not_grow() -> None:
-    """Ten cycles allocate nothing: an engine that starts beside it must not see memory move."""
+    """Ten cycles allocate nothing, the first included: an engine that starts beside it must not see memory move."""
     bench = make_bench("cuda", "1b", [1, 8])
-    bench.measure(1, nullcontext())
     before = torch.cuda.memory_reserved()
 
     for _ in range(10):

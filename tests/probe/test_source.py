@@ -1,7 +1,8 @@
 """The probe as a source, on a fake bench."""
 
-import sys
+import os
 from contextlib import nullcontext
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -134,7 +135,26 @@ def test_auto_takes_what_there_is() -> None:
 
     assert identity.device in ("cpu", "cuda:0")
     assert identity.shape == "small"
-    assert "torch" in sys.modules
+
+
+def test_gpus_are_counted_as_nvml_counts_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CUDA's own order is by speed; the variable must be there before CUDA starts, unless somebody has set it."""
+    monkeypatch.delenv("CUDA_DEVICE_ORDER", raising=False)
+    open_bench("cpu", "small", [1])
+    assert os.environ["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
+
+    monkeypatch.setenv("CUDA_DEVICE_ORDER", "FASTEST_FIRST")
+    open_bench("cpu", "small", [1])
+    assert os.environ["CUDA_DEVICE_ORDER"] == "FASTEST_FIRST"
+
+
+def test_errors_are_published_where_they_are_known() -> None:
+    """One series a phase."""
+    result = replace(batch_result(1), errors={"compute": 1e-5, "control_ratio": 0.01})
+
+    assert shown(source_of(FakeBench({1: result})))["solpi_probe_phase_standard_error_seconds"] == {
+        (*ON, "1", "compute"): 1e-5
+    }
 
 
 def test_bounds_ascend_from_a_tenth_of_a_millisecond_to_a_second() -> None:

@@ -2,6 +2,7 @@
 
 import math
 import random
+import statistics
 
 import pytest
 
@@ -9,10 +10,10 @@ from solpi_exporter.probe.split import (
     PHASES,
     NoisyRun,
     Split,
+    jackknife,
     settle,
     split_cpu,
     split_gpu,
-    standard_errors,
     trimmed_mean,
 )
 
@@ -33,7 +34,7 @@ def test_phases_always_sum_to_the_token(seed: int) -> None:
     dice = random.Random(seed)
     wall, span, graph, without_kv = (dice.uniform(0.9, 1.1) ** 3 for _ in range(4))
     try:
-        split = split_gpu(wall, span, graph, without_kv)
+        split = settle(split_gpu(wall, span, graph, without_kv))
     except NoisyRun:
         return
 
@@ -43,7 +44,7 @@ def test_phases_always_sum_to_the_token(seed: int) -> None:
 
 def test_a_negative_phase_is_taken_from_its_partner_and_published() -> None:
     """A graph without KV that came out slower leaves memory at 0, compute at G, and its size as residue."""
-    split = split_gpu(10.0, 9.0, 5.0, 5.2)
+    split = settle(split_gpu(10.0, 9.0, 5.0, 5.2))
 
     assert (split.memory, split.compute) == (0.0, 5.0)
     assert split.residue == pytest.approx(0.2)
@@ -52,7 +53,7 @@ def test_a_negative_phase_is_taken_from_its_partner_and_published() -> None:
 
 def test_a_graph_a_little_slower_than_the_step_is_clamped() -> None:
     """Within 5 %, scheduling is 0 and sync takes the difference: the sum stays."""
-    split = split_gpu(10.0, 9.0, 9.3, 8.0)
+    split = settle(split_gpu(10.0, 9.0, 9.3, 8.0))
 
     assert split.scheduling == 0.0
     assert split.sync == pytest.approx(0.7)
@@ -70,12 +71,12 @@ def test_a_graph_a_little_slower_than_the_step_is_clamped() -> None:
 def test_contradictions_are_noise(wall: float, span: float, graph: float, without_kv: float, why: str) -> None:
     """No split is made of times that contradict each other."""
     with pytest.raises(NoisyRun, match=why):
-        split_gpu(wall, span, graph, without_kv)
+        settle(split_gpu(wall, span, graph, without_kv))
 
 
 def test_control_is_scheduling_and_sync() -> None:
     """Its share is of the whole token."""
-    assert settle(token=10.0, compute=4.0, memory=1.0, scheduling=4.0, sync=1.0).control_ratio == 0.5
+    assert Split(10.0, compute=4.0, memory=1.0, scheduling=4.0, sync=1.0).control_ratio == 0.5
 
 
 def test_phases_have_their_names_in_order() -> None:
@@ -94,9 +95,15 @@ def test_trimmed_mean_of_few_values(values: list[float]) -> None:
     assert trimmed_mean(values) == 7.0
 
 
-def test_standard_errors_come_from_the_rounds() -> None:
-    """Compute of 4 and 6 in two rounds is 5 with a standard error of 1; one round says nothing."""
-    rounds = [Split(10.0, 4.0, 0.0, 6.0, 0.0), Split(10.0, 6.0, 0.0, 4.0, 0.0)]
+def test_the_jackknife_of_a_mean_is_its_standard_error() -> None:
+    """For the plain mean it is exactly the textbook's s / sqrt(n)."""
+    values = [4.0, 6.0, 5.0, 9.0]
 
-    assert standard_errors(rounds) == pytest.approx({"compute": 1.0, "memory": 0.0, "scheduling": 1.0, "sync": 0.0})
-    assert standard_errors(rounds[:1]) == {}
+    error = jackknife(values, lambda part: sum(part) / len(part))
+
+    assert error == pytest.approx(statistics.stdev(values) / 2)
+
+
+def test_one_item_has_no_standard_error() -> None:
+    """It is not known, rather than zero."""
+    assert jackknife([4.0], sum) is None

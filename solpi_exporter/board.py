@@ -40,8 +40,8 @@ class Entry:
     """One source on the board.
 
     `readings` are those of the last good poll, taken at `time` (the clock's monotonic) and `success_time` (Unix);
-    `notices` are what a failure itself tells. `since` is when the poll in flight began, None between polls; `late` says that the
-    poll in flight has already been counted as timed out.
+    `notices` are what a failure itself tells. `since` is when the poll in flight began, None between polls; `late` says
+    that the poll in flight has already been counted as timed out.
     """
 
     source: str

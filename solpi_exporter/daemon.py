@@ -114,6 +114,7 @@ class Daemon:
         for thread in threads:
             thread.join(STOP_SECONDS / 2 / len(threads))
         self._resources.close()
+        self._log.info("stopped", status=status)
         return status
 
     def pending(self) -> list[str]:
@@ -159,9 +160,14 @@ class Daemon:
 
 
 def _row(entry: Entry, now: float) -> dict[str, str]:
-    seconds = None if entry.success_time is None else round(max(0.0, now - entry.success_time))
-    age = "" if seconds is None else f"{timedelta(seconds=seconds)} ago"
-    return {"name": entry.source, "state": entry.state.value, "age": age}
+    return {"name": entry.source, "state": entry.state.value, "age": _age(entry.success_time, now)}
+
+
+def _age(time: float | None, now: float) -> str:
+    if time is None:
+        return "never"
+    seconds = round(max(0.0, now - time))
+    return f"{seconds} s ago" if seconds < 120 else f"{timedelta(seconds=seconds)} ago"
 
 
 def _sources(

@@ -37,7 +37,8 @@ def make_logger(log_format: str, level: str, stream: TextIO = sys.stderr) -> Fil
     colours = terminal and not os.environ.get("NO_COLOR")
     if log_format == "auto":
         log_format = "console" if terminal else "logfmt"
-    stamp = structlog.processors.TimeStamper("%H:%M:%S" if log_format == "console" else "iso", utc=False)
+    person = log_format == "console"  # who reads the wall clock; a collector of logs reads UTC
+    stamp = structlog.processors.TimeStamper("%H:%M:%S" if person else "iso", utc=not person)
     logger = structlog.wrap_logger(
         structlog.PrintLogger(cast(TextIO, _Forgiving(stream))),
         processors=[structlog.processors.add_log_level, stamp, *_rendering(log_format, colours)],

@@ -9,7 +9,7 @@ from structlog.typing import FilteringBoundLogger
 
 from solpi_exporter.board import Board
 from solpi_exporter.clock import Clock
-from solpi_exporter.source import Source, SourceError
+from solpi_exporter.source import Source, SourceAbsent, SourceError
 
 
 class Runner:
@@ -49,11 +49,14 @@ class Runner:
             self._recover()
 
     def _complain(self, error: Exception) -> None:
-        """Log a failure when it begins or changes, not at every poll."""
+        """Log a failure when it begins or changes, not at every poll; what is not there is no failure of anything."""
         expected = isinstance(error, SourceError)
         complaint = str(error) if expected else f"{type(error).__name__}: {error}"
         if complaint != self._complaint:
-            self._log.error("source_failed", error=complaint, exc_info=None if expected else error)
+            if isinstance(error, SourceAbsent):
+                self._log.warning("source_absent", reason=complaint)
+            else:
+                self._log.error("source_failed", error=complaint, exc_info=None if expected else error)
         self._complaint = complaint
 
     def _recover(self) -> None:

@@ -33,8 +33,10 @@ def test_logfmt_begins_with_time_level_event() -> None:
 
 
 def test_json_is_json() -> None:
-    """With the traceback as a value."""
+    """With the traceback as a value, and a time that says its zone."""
     entry = json.loads(logged("json"))
+
+    assert entry["timestamp"].endswith("Z")
 
     assert (entry["event"], entry["source"], entry["level"]) == ("source_failed", "gpu", "error")
     assert "ZeroDivisionError" in entry["exception"]

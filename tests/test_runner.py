@@ -6,7 +6,7 @@ from structlog.testing import LogCapture
 
 from solpi_exporter.board import Board, Outcome, State
 from solpi_exporter.runner import Runner
-from solpi_exporter.source import SourceError
+from solpi_exporter.source import SourceAbsent, SourceError
 from tests.fakes import FakeClock, FakeReading, FakeSource, capturing_log
 
 
@@ -43,6 +43,16 @@ def test_a_lasting_failure_is_logged_once() -> None:
         ("source_failed", "mismatch"),
         ("source_recovered", None),
     ]
+
+
+def test_what_is_not_there_is_a_warning() -> None:
+    """A host without a GPU has nothing wrong with it."""
+    runner, _, captured = runner_of(FakeSource([SourceAbsent("no driver")]))
+
+    runner.poll()
+
+    (entry,) = captured.entries
+    assert (entry["log_level"], entry["event"], entry["reason"]) == ("warning", "source_absent", "no driver")
 
 
 def test_an_expected_failure_is_logged_without_traceback() -> None:

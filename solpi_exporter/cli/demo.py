@@ -57,18 +57,21 @@ def demo(config: Path | None, speed: float, seconds: float | None, **flags: Any)
             timer.daemon = True
             timer.start()
             stack.callback(timer.cancel)
-        announce = partial(_announce, server.url, log_file, timeline, speed)
+        played = None if flags["log_file"] or flags["metrics_url"] or flags["no_engine"] else (server.url, log_file)
+        announce = partial(_announce, played, timeline, speed)
         status = serve(settings, World(clock, driver), stop, announce)
     leave(status)
 
 
-def _announce(metrics_url: str, log_file: Path, timeline: Timeline, speed: float, port: int) -> None:
-    click.echo(f"exporter          http://127.0.0.1:{port}/metrics (page: http://127.0.0.1:{port}/)")
-    click.echo(f"recorded vLLM     {metrics_url}")
-    click.echo(f"its log           {log_file}")
+def _announce(played: tuple[str, Path] | None, timeline: Timeline, speed: float, port: int) -> None:
+    """Say where to look; `played` is where the recorded server is, None where others are followed in its place."""
+    click.echo(f"{'exporter':<17} http://127.0.0.1:{port}/metrics (page: http://127.0.0.1:{port}/)")
+    if played is not None:
+        click.echo(f"{'recorded vLLM':<17} {played[0]}")
+        click.echo(f"{'its log':<17} {played[1]}")
     for start, run in timeline.chapters():
-        click.echo(f"from {_clock(start / speed)}        {CHAPTERS[run.name]}")
-    click.echo(f"again at {_clock(timeline.seconds / speed)}; Ctrl-C ends it")
+        click.echo(f"{'from ' + _clock(start / speed):<17} {CHAPTERS[run.name]}")
+    click.echo(f"{'again at ' + _clock(timeline.seconds / speed):<17} Ctrl-C ends it")
 
 
 def _clock(seconds: float) -> str:

@@ -136,9 +136,9 @@ def _summary(results: Sequence[BatchResult]) -> Iterator[str]:
     split = first.split
     assert split is not None
     error = first.errors.get(CONTROL_RATIO)
-    margin = "" if error is None else f" (± {2 * error:.0%})"
+    margin = "" if error is None else f" (± {200 * error:.0f} points)"
     line = f"At batch {first.batch}, {split.control_ratio:.0%}{margin} of each token goes to the control layer"
     reclaimable = first.reclaimable(GRAPH_SYNC)
     yield line + ("." if reclaimable is None else f"; as a CUDA graph the same step takes {reclaimable:.0%} less.")
     worst = max(abs(sum(one.split.phases.values()) - one.split.token) for one in measured if one.split is not None)
-    yield f"The phases sum to the token within {worst * 1e9:.3f} ns."
+    yield f"The phases sum to the token: the difference is {worst * 1e9:.3f} ns."

@@ -46,7 +46,8 @@ def run(config: Path | None, **flags: Any) -> None:
 def once(config: Path | None, **flags: Any) -> None:
     """Poll every source once, print the exposition and exit.
 
-    Logs are read from their beginning and the probe runs at once, which takes some seconds; --no-probe skips it.
+    Logs are read from their beginning, whatever --from says, and the probe runs at once, which takes some seconds;
+    --no-probe skips it.
     """
     settings = settings_from(config, flags_tree(**flags))
     daemon = build(settings, World(), one_shot=True)

@@ -17,10 +17,15 @@ from solpi_exporter.source import SourceError
 
 READ_BYTES = 1 << 16
 RETRY_SECONDS = 5.0
+PROOF_SECONDS = 2.0  # within which the unit's last entry must come, or there is none
 
 
 class JournalFollower:
-    """The journal of one unit. Without `follow` it is read to its end, once."""
+    """The journal of one unit. Without `follow` it is read to its end, once.
+
+    It begins with the unit's last entry, which does not count when the beginning is the end: it proves that there is
+    such a unit, and that its entries may be read.
+    """
 
     def __init__(
         self,
@@ -43,6 +48,7 @@ class JournalFollower:
         self._started = 0.0
         self._complaints: IO[bytes] | None = None
         self._failure: str | None = None
+        self._proved = False
 
     def read(self, limit: int) -> Iterator[Block]:
         """Yield the messages that have come; raise SourceError while journalctl cannot be run or has ended."""
@@ -56,6 +62,8 @@ class JournalFollower:
             limit -= len(data)
             self._failure = None
             yield from self._blocks(data)
+        if not self._proved and self._clock.monotonic() - self._started > PROOF_SECONDS:
+            raise SourceError(self._complaint("it has no entry; check `journal`"))
         if self._clock.monotonic() - self._started > RETRY_SECONDS:
             self._failure = None
         if self._failure is not None:  # the one before ended, and this one has not shown yet that it will not
@@ -97,7 +105,7 @@ class JournalFollower:
     def _begin(self) -> str:
         if self._cursor is not None:
             return f"--cursor={self._cursor}"
-        return "--lines=all" if self._from_beginning else "--lines=0"
+        return "--lines=all" if self._from_beginning else "--lines=1"
 
     def _end(self, child: subprocess.Popen[bytes]) -> None:
         """Take leave of a child that has ended; only where the end was asked for is that no failure."""
@@ -107,12 +115,17 @@ class JournalFollower:
         self._complaints.seek(0)
         lines = self._complaints.read(READ_BYTES).decode(errors="replace").splitlines()
         self._complaints.close()
+        if not self._follow and not child.returncode and not self._proved:
+            raise self._fail("it has no entry; check `journal`")
         if self._follow or child.returncode:
             raise self._fail(lines[-1] if lines else "journalctl ended without a word")
 
     def _fail(self, what: str) -> SourceError:
-        self._failure = f"no journal of {self._unit}: {what}; is the service's user in the group systemd-journal?"
+        self._failure = self._complaint(what)
         return SourceError(self._failure)
+
+    def _complaint(self, what: str) -> str:
+        return f"no journal of {self._unit}: {what}; is the service's user in the group systemd-journal?"
 
     def _blocks(self, data: bytes) -> Iterator[Block]:
         *lines, self._partial = (self._partial + data).split(b"\n")
@@ -122,6 +135,9 @@ class JournalFollower:
             if cursor == self._cursor:
                 continue
             self._cursor = cursor
+            proof, self._proved = not self._proved, True
+            if proof and not self._from_beginning:
+                continue
             message = _message(entry.get("MESSAGE"))
             self.counters.bytes += len(message)
             self.counters.lines += 1

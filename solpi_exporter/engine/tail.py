@@ -76,9 +76,7 @@ class Tailer:
             except OSError:  # stale handle, disk error: this file is opened anew at the next look, the others go on
                 self._forget(identity)
         if not self._followed:
-            raise SourceError(
-                f"no readable log at {', '.join(self._patterns)}: check `log`, and that the service's user may read it"
-            )
+            raise SourceError(f"no log to follow: {'; '.join(map(_obstacle, self._patterns))}")
 
     def lag(self) -> int:
         """Return how many bytes are written and not yet read."""
@@ -194,6 +192,19 @@ def _identity(path: str) -> Identity | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     return (status.st_dev, status.st_ino) if S_ISREG(status.st_mode) else None
+
+
+def _obstacle(pattern: str) -> str:
+    """Say why nothing at `pattern` can be followed."""
+    if has_magic(pattern):
+        return f"{pattern} matches no file that may be read"
+    try:
+        if _identity(pattern) is None:
+            return f"{pattern} is no regular file" if os.path.exists(pattern) else f"{pattern} does not exist"
+        FileIO(pattern).close()
+    except OSError as error:
+        return f"{pattern} cannot be read: {error.strerror}; check the rights of the service's user"
+    return f"{pattern} has only now become readable"
 
 
 def _written(path: str) -> int:

@@ -130,7 +130,7 @@ def open_bench(device: str, shape: str, batches: Sequence[int]) -> Bench:
     Raises SourceAbsent without torch, SourceError where the device is not there or its memory does not suffice.
     """
     if not torch_is_there():
-        raise SourceAbsent("torch is not installed: pip install 'solpi-exporter[probe]', or start with --no-probe")
+        raise SourceAbsent("torch is not installed: run pip install 'torch>=2.4' in the exporter's environment")
     # NVML counts GPUs in PCI order, CUDA by speed unless told otherwise; read when CUDA starts.
     os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
     with warnings.catch_warnings():

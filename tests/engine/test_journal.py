@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from solpi_exporter.engine.journal import RETRY_SECONDS, JournalFollower
+from solpi_exporter.engine.journal import PROOF_SECONDS, RETRY_SECONDS, JournalFollower
 from solpi_exporter.engine.lines import Block
 from solpi_exporter.source import SourceError
 from tests.fakes import FakeClock
@@ -104,7 +104,7 @@ class StandIn:
     def arguments(self) -> list[str]:
         return (self.folder / "arguments").read_text().split()
 
-    def follower(self, *, from_beginning: bool = False) -> JournalFollower:
+    def follower(self, *, from_beginning: bool = True) -> JournalFollower:
         command = (sys.executable, str(self.script))
         return JournalFollower(UNIT, from_beginning=from_beginning, follow=True, clock=self.clock, command=command)
 
@@ -129,9 +129,9 @@ def stand_in(tmp_path: Path) -> StandIn:
     return StandIn(tmp_path)
 
 
-@pytest.mark.parametrize(("from_beginning", "lines"), [(True, "--lines=all"), (False, "--lines=0")])
+@pytest.mark.parametrize(("from_beginning", "lines"), [(True, "--lines=all"), (False, "--lines=1")])
 def test_where_it_begins(stand_in: StandIn, from_beginning: bool, lines: str) -> None:
-    """With everything, or with what comes."""
+    """With everything, or with the last entry, which only proves that the unit is there."""
     stand_in.says()
 
     stand_in.until_it_ends(stand_in.follower(from_beginning=from_beginning))
@@ -184,6 +184,28 @@ def test_a_child_that_ends_again_and_again_is_one_failure(stand_in: StandIn) -> 
         complaints.add(str(raised.value))
 
     assert complaints == {first}
+    follower.close()
+
+
+def test_from_the_end_the_last_entry_is_a_proof_and_no_line(stand_in: StandIn) -> None:
+    """It was written before anybody looked."""
+    stand_in.says("old", "new")
+    follower = stand_in.follower(from_beginning=False)
+
+    assert stand_in.until_it_ends(follower)[0] == [b"new\n"]
+
+
+@pytest.mark.parametrize("follow", [True, False])
+def test_a_unit_without_entries_is_a_failure(journal: list[str], follow: bool) -> None:
+    """A misspelt name is not a quiet engine."""
+    clock = FakeClock()
+    follower = JournalFollower("typo.service", from_beginning=True, follow=follow, clock=clock, command=journal)
+
+    if follow:
+        assert list(follower.read(EVERYTHING)) == []
+        clock.now += PROOF_SECONDS + 0.1
+    with pytest.raises(SourceError, match=r"no journal of typo.service: it has no entry; check `journal`"):
+        list(follower.read(EVERYTHING))
     follower.close()
 
 

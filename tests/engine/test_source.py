@@ -238,7 +238,7 @@ def test_blocks_become_tokens_where_the_block_size_was_told(log: Log) -> None:
 
 def test_a_missing_log_is_a_failure_that_says_where_it_looked(log: Log) -> None:
     """The server was asked for; its readings come once the file is there."""
-    with pytest.raises(SourceError, match=f"no readable log at {log.path}"):
+    with pytest.raises(SourceError, match=f"no log to follow: {log.path} does not exist"):
         log.poll()
 
     log.write(stats(4, 100.0))
@@ -254,7 +254,7 @@ def test_a_log_that_goes_away_is_a_failure_after_its_drain(log: Log) -> None:
     log.poll()
 
     log.clock.now += 11.0
-    with pytest.raises(SourceError, match="no readable log"):
+    with pytest.raises(SourceError, match="no log to follow"):
         log.poll()
 
 

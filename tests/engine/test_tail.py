@@ -348,11 +348,26 @@ def _refuse(path: str) -> None:
     raise PermissionError(13, "Permission denied", path)
 
 
-def test_no_file_is_a_failure_that_says_where(following: Following) -> None:
-    """Which patterns were looked for, and what to check."""
-    following.start("/nowhere/a.log", "/nowhere/b*.log")
+def test_no_file_is_a_failure_that_says_why(following: Following, tmp_path: Path) -> None:
+    """For each of the patterns."""
+    following.start("/nowhere/a.log", "/nowhere/b*.log", str(tmp_path))
 
-    with pytest.raises(SourceError, match=r"no readable log at /nowhere/a.log, /nowhere/b\*.log: check `log`"):
+    with pytest.raises(SourceError) as raised:
+        list(following.tailer.read(EVERYTHING))
+
+    assert str(raised.value) == (
+        "no log to follow: /nowhere/a.log does not exist; /nowhere/b*.log matches no file that may be read; "
+        f"{tmp_path} is no regular file"
+    )
+
+
+def test_a_file_without_rights_is_told_as_such(following: Following, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With what to check."""
+    following.append("one\n")
+    following.start()
+    monkeypatch.setattr(tail, "FileIO", _refuse)
+
+    with pytest.raises(SourceError, match="cannot be read: Permission denied; check the rights of the service's user"):
         list(following.tailer.read(EVERYTHING))
 
 

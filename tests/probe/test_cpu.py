@@ -18,7 +18,7 @@ from solpi_exporter.probe.timing import time_step
 
 @pytest.fixture(scope="module")
 def bench() -> CpuBench:
-    return CpuBench(SHAPES["small"], [1, 8])
+    return CpuBench(SHAPES["small"], [1, 8, 32])
 
 
 def measured(bench: CpuBench, batch: int) -> BatchResult:
@@ -115,7 +115,9 @@ def test_a_busy_sibling_thread_makes_it_noisy(bench: CpuBench) -> None:
     sibling = threading.Thread(target=burn)
     sibling.start()
     try:
-        result = bench.measure(8, nullcontext())
+        result = bench.measure(
+            32, nullcontext()
+        )  # a step of which is longer than the 5 ms after which the GIL changes hands
     finally:
         stop.set()
         sibling.join()

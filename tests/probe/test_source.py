@@ -119,7 +119,7 @@ def test_without_torch_the_probe_is_absent(monkeypatch: pytest.MonkeyPatch) -> N
     """And says how to get it."""
     monkeypatch.setattr(module, "find_spec", lambda name: None)
 
-    with pytest.raises(SourceAbsent, match=r"pip install 'solpi-exporter\[probe\]'"):
+    with pytest.raises(SourceAbsent, match=r"pip install 'torch>=2.4'"):
         open_bench("auto", "auto", [1])
 
 

@@ -116,8 +116,11 @@ def summarise(batch: int, rounds: Sequence[Round], estimate: Callable[[Sequence[
 
 
 def kept(rounds: Sequence[Round], mode: str) -> list[Step]:
-    """Return the steps of a mode in which no sibling thread ran and no throttling fell."""
-    return [step for step in _all(rounds, mode) if not step.void]
+    """Return the steps of a mode in which no sibling thread ran and no throttling fell; raise NoisyRun without any."""
+    steps = [step for step in _all(rounds, mode) if not step.void]
+    if not steps:
+        raise NoisyRun(f"no step of {mode} ran undisturbed")
+    return steps
 
 
 def reference(rounds: Sequence[Round], name: str) -> float:

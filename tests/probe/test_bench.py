@@ -130,6 +130,16 @@ def test_errors_are_not_known_from_one_round() -> None:
     assert summarise(1, [round_of(step(), step())], estimate).errors == {}
 
 
+def test_errors_are_not_known_where_one_round_holds_all_that_counts() -> None:
+    """Without that round nothing is left to estimate from."""
+    rounds = [round_of(step(), step(), step()), round_of(step(void=True), graph_sync=step(6.0))]
+
+    result = summarise(1, rounds, estimate)
+
+    assert result.split is not None
+    assert result.errors == {}
+
+
 def test_a_bug_in_the_estimate_is_not_noise() -> None:
     """It is seen."""
 

@@ -1,5 +1,6 @@
 """What a dialect is: a pure function from one line of an engine's log to one event, and the events there are."""
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -48,10 +49,10 @@ Event = Stats | Capacity | Setting
 class Dialect:
     """How one engine speaks. A line without any of `markers` reports nothing and need not be decoded.
 
-    `start` is in the line with which an engine starts: from there on its start-up facts are told.
+    `start` matches the line with which an engine starts: around it its start-up facts are told.
     """
 
     name: str
     markers: tuple[bytes, ...]
-    start: bytes
+    start: re.Pattern[bytes]
     parse: Callable[[str], Event | None]

@@ -4,14 +4,15 @@ vLLM's names of every release are mapped to one vocabulary by the tables below.
 """
 
 import math
-import time
+import threading
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
-from http.client import HTTPException
+from http.client import HTTPConnection, HTTPException, HTTPSConnection, IncompleteRead
+from socket import SHUT_RDWR, socket
 from typing import Any
-from urllib.error import HTTPError, URLError
-from urllib.request import HTTPRedirectHandler, ProxyHandler, build_opener
+from urllib.parse import urlsplit
 
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
@@ -21,7 +22,7 @@ from solpi_exporter.metric import Distribution
 from solpi_exporter.source import SourceError
 
 LIMIT = 16 << 20  # bytes of an answer; a large server's is a few hundred kB
-CHUNK = 1 << 16
+OK = 200
 
 # Sample name to attribute of EngineReading. Some releases have a quantity under its old and its new name: the one that
 # stands first here is taken.
@@ -120,7 +121,9 @@ def _can_be_true(sample: Sample) -> bool:
 
 def parse(text: str, server: str, *, show_histograms: bool = True) -> Iterator[EngineReading]:
     """Yield one reading per engine of a server's exposition; raise ValueError when the text is none."""
-    if "# TYPE " not in text and text.strip() and "vllm:" not in text:
+    if not text.endswith("\n"):
+        raise ValueError("the answer is cut off")
+    if "# TYPE " not in text and "vllm:" not in text:
         raise ValueError("the answer is no exposition")
     engines: dict[str, _Engine] = defaultdict(_Engine)
     lines = (line for line in text.split("\n") if line.startswith(_WANTED))
@@ -131,34 +134,48 @@ def parse(text: str, server: str, *, show_histograms: bool = True) -> Iterator[E
         yield parts.reading(server, engine, show_histograms=show_histograms)
 
 
-class _NoRedirect(HTTPRedirectHandler):
-    def redirect_request(self, *args: object) -> None:
-        return None
-
-
-# Loopback must not be asked through a proxy that the environment names.
-_OPENER = build_opener(ProxyHandler({}), _NoRedirect())
-
-
 def fetch(url: str, timeout: float) -> str:
-    """Return the body at `url`; raise OSError (also for a time-out), HTTPException or ValueError (too large, no text).
+    """Return the whole body at `url`; raise OSError, HTTPException or ValueError where it is not to be had.
 
-    `timeout` seconds are the limit of each wait and of the whole body: a server may not drip it for ever.
+    Straight from the server: loopback must not be asked through a proxy that the environment names, and a redirect is
+    no answer. `timeout` seconds are the limit of connecting, and then of everything else: each single wait may be
+    short while a server drips its answer for ever.
     """
-    deadline = time.monotonic() + timeout
-    body = bytearray()
+    parts = urlsplit(url)
+    kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
+    connection = kind(parts.hostname or "", parts.port, timeout=timeout)
+    overdue = threading.Event()
     try:
-        with _OPENER.open(url, timeout=timeout) as answer:
-            while chunk := answer.read1(CHUNK):
-                body += chunk
-                if len(body) > LIMIT:
-                    raise ValueError(f"the answer is larger than {LIMIT >> 20} MiB")
-                if time.monotonic() > deadline:
-                    raise TimeoutError(f"the answer took longer than {timeout:g} s")
-    except HTTPError as error:
-        error.close()  # it holds the connection
-        raise
+        connection.connect()
+        timer = threading.Timer(timeout, _cut_off, (connection.sock, overdue))
+        timer.start()
+        try:
+            return _answer(connection, f"{parts.path or '/'}{'?' if parts.query else ''}{parts.query}")
+        finally:
+            timer.cancel()
+            if overdue.is_set():  # whatever came of a connection that was cut off
+                raise TimeoutError(f"the answer took longer than {timeout:g} s")
+    finally:
+        connection.close()
+
+
+def _answer(connection: HTTPConnection, target: str) -> str:
+    connection.request("GET", target)
+    with connection.getresponse() as response:
+        if response.status != OK:
+            raise ValueError(f"{response.status} {response.reason}")
+        body = response.read(LIMIT + 1)
+        if len(body) > LIMIT:
+            raise ValueError(f"the answer is larger than {LIMIT >> 20} MiB")
+        if response.length:  # a bounded read does not complain of an early end
+            raise IncompleteRead(body, response.length)
     return body.decode()
+
+
+def _cut_off(connected: socket, overdue: threading.Event) -> None:
+    overdue.set()
+    with suppress(OSError):  # it may have ended by itself this moment
+        connected.shutdown(SHUT_RDWR)
 
 
 class EndpointSource:
@@ -167,7 +184,7 @@ class EndpointSource:
     def __init__(self, server: str, url: str, interval: float, timeout: float, *, show_histograms: bool) -> None:
         self.name = f"engine_endpoint/{server}"
         self.interval = interval
-        self.timeout = 3 * timeout  # connecting, headers and body each have their own
+        self.timeout = 3 * timeout  # connecting and answering each have their own
         self.refused = False
         self._server = server
         self._url = url
@@ -180,10 +197,9 @@ class EndpointSource:
             text = fetch(self._url, self._fetch_timeout)
             readings = list(parse(text, self._server, show_histograms=self._show_histograms))
         except (OSError, HTTPException, ValueError) as error:
-            reason = error.reason if isinstance(error, URLError) else error
-            self.refused = isinstance(reason, ConnectionRefusedError)
+            self.refused = isinstance(error, ConnectionRefusedError)
             raise SourceError(
-                f"{self._url} gives no metrics ({reason}): is server {self._server} up, and its metrics_url right?",
+                f"{self._url} gives no metrics ({error}): is server {self._server} up, and its metrics_url right?",
                 [EngineUp(self._server, False)],
             ) from error
         self.refused = False

@@ -76,8 +76,7 @@ class JournalFollower:
     def close(self) -> None:
         """End the child."""
         if self._child is not None:
-            self._child.terminate()
-            self._child.communicate()
+            _end(self._child)
             self._child = None
         if self._complaints is not None:
             self._complaints.close()
@@ -90,14 +89,14 @@ class JournalFollower:
         self._started = now
         # --all: without it, a message above 4,096 bytes is null.
         command = [*self._command, f"--unit={self._unit}", "--output=json", "--all", "--quiet", self._begin()]
-        # A file, which never blocks the child as a pipe that nobody reads would.
-        self._complaints = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the child
         try:
+            # A file, which never blocks the child as a pipe that nobody reads would.
+            self._complaints = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the child
             child = subprocess.Popen(  # noqa: S603 - the unit is one argument, not a shell's text
                 [*command, "--follow"] if self._follow else command, stdout=subprocess.PIPE, stderr=self._complaints
             )
         except OSError as error:
-            raise self._fail(f"{self._command[0]} cannot be run: {error.strerror}") from error
+            raise self._fail(f"{self._command[0]} cannot be run ({error.strerror}: {error.filename})") from error
         assert child.stdout is not None
         os.set_blocking(child.stdout.fileno(), not self._follow)
         return child
@@ -109,7 +108,7 @@ class JournalFollower:
 
     def _end(self, child: subprocess.Popen[bytes]) -> None:
         """Take leave of a child that has ended; only where the end was asked for is that no failure."""
-        child.communicate()
+        _end(child)
         self._child, self._partial = None, b""
         assert self._complaints is not None
         self._complaints.seek(0)
@@ -125,12 +124,14 @@ class JournalFollower:
         return SourceError(self._failure)
 
     def _complaint(self, what: str) -> str:
-        return f"no journal of {self._unit}: {what}; is the service's user in the group systemd-journal?"
+        return f"no journal of {self._unit}: {what} (its readers are in the group systemd-journal)"
 
     def _blocks(self, data: bytes) -> Iterator[Block]:
         *lines, self._partial = (self._partial + data).split(b"\n")
         for line in lines:
-            entry = json.loads(line)
+            entry = _entry(line)
+            if entry is None:
+                continue
             cursor = entry.get("__CURSOR")
             if cursor == self._cursor:
                 continue
@@ -142,6 +143,25 @@ class JournalFollower:
             self.counters.bytes += len(message)
             self.counters.lines += 1
             yield Block(message + b"\n", int(entry["__REALTIME_TIMESTAMP"]) / 1e6)
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    """End a child, which may have ended already, and let go of it."""
+    child.terminate()
+    try:
+        child.communicate(timeout=1.0)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.communicate()
+
+
+def _entry(line: bytes) -> dict[str, Any] | None:
+    """Return one entry; None for a line that is none, such as a last one that was cut off."""
+    try:
+        entry = json.loads(line)
+    except ValueError:
+        return None
+    return entry if isinstance(entry, dict) and str(entry.get("__REALTIME_TIMESTAMP")).isdecimal() else None
 
 
 def _available(pipe: IO[bytes]) -> bytes | None:

@@ -120,7 +120,8 @@ class LogSource:
         match event:
             case Stats():
                 time = stamp_time(event.stamp, self._clock.time()) if written is None else written
-                if time >= self._stats.get(event.engine, ({}, time))[1]:
+                # History may be read in any order; what is seen being written holds, also after the clock was set back.
+                if written is not None or time >= self._stats.get(event.engine, ({}, time))[1]:
                     self._stats[event.engine] = (event.values, time)
             case Capacity():
                 self._capacity[event.engine] = event

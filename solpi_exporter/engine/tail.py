@@ -5,8 +5,9 @@ file under an old name starts at its beginning. Growth is seen by fstat, not by 
 """
 
 import os
+import re
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from glob import glob, has_magic
 from io import FileIO
 from stat import S_ISREG
@@ -19,7 +20,7 @@ from solpi_exporter.source import SourceError
 BLOCK = 1 << 20  # bytes read at once, and the longest line that is kept
 SCAN_SECONDS = 1.0  # the longest time that a new file goes unnoticed when no event tells of it
 DRAIN_SECONDS = 10.0  # how long a file that was rotated away may stand still before it is given up
-SEARCH_BYTES = 64 << 20  # how far back the last start of an engine is looked for in a log that is joined at its end
+SEARCH_BYTES = 1 << 30  # how far back the last start is looked for in a log that is joined at its end: a second or two
 
 Identity = tuple[int, int]
 
@@ -44,12 +45,12 @@ class _Followed:
 class Tailer:
     """Follows every file that matches `patterns`; files that exist at the first look start at their end or beginning.
 
-    Files that appear later are always read from their beginning. Of a file that is joined at its end, the part from its
-    last line with `start` in it is shown as a head.
+    Files that appear later are always read from their beginning. Of a file that is joined at its end, the part around
+    its last line that matches `start` is shown as a head.
     """
 
     def __init__(
-        self, patterns: Sequence[str], *, from_beginning: bool, start: bytes, watcher: Watcher, clock: Clock
+        self, patterns: Sequence[str], *, from_beginning: bool, start: re.Pattern[bytes], watcher: Watcher, clock: Clock
     ) -> None:
         self.counters = LineCounters()
         self._patterns = tuple(patterns)
@@ -58,6 +59,7 @@ class Tailer:
         self._watcher = watcher
         self._clock = clock
         self._followed: dict[Identity, _Followed] = {}
+        self._interrupted: dict[Identity, _Followed] = {}  # could not be read; goes on where it was once it can be
         self._next_scan: float | None = None  # None until the first look
 
     def read(self, limit: int) -> Iterator[Block]:
@@ -74,6 +76,7 @@ class Tailer:
                     if limit <= 0:
                         return
             except OSError:  # stale handle, disk error: this file is opened anew at the next look, the others go on
+                self._interrupted[identity] = file
                 self._forget(identity)
         if not self._followed:
             raise SourceError(f"no log to follow: {'; '.join(map(_obstacle, self._patterns))}")
@@ -93,49 +96,67 @@ class Tailer:
         now = self._clock.monotonic()
         if self._watcher.changed() or self._next_scan is None or now >= self._next_scan:
             yield from self._scan(now)
-            self._next_scan = now + SCAN_SECONDS
 
     def _scan(self, now: float) -> Iterator[Block]:
         """Look at the names: open what is new, retire what has lost its name, drop what has been drained.
 
-        A name that cannot be looked at says nothing, so nothing is retired then.
+        While a name cannot be looked at, nobody knows which file it names: nothing is retired then, and a first look is
+        not over.
         """
         self._watcher.watch({os.path.dirname(path) or "." for path in self._patterns})
-        try:
-            named = {identity: path for path in self._matches() if (identity := _identity(path)) is not None}
-        except OSError:
-            return
+        followed_paths = {file.path for file in self._followed.values()}
+        named, whole = self._named()
         for identity, path in named.items():
             if identity in self._followed:
                 self._followed[identity].path = path
             else:
-                yield from self._open(path)
-        self._retire(named.keys(), now)
+                yield from self._open(identity, path, replaced=path in followed_paths)
+        if whole:
+            self._retire(named.keys(), now)
+        if whole or self._next_scan is not None:
+            self._next_scan = now + SCAN_SECONDS
 
-    def _matches(self) -> list[str]:
-        """Return the names, the file last written to last: what it says is what holds now."""
+    def _named(self) -> tuple[dict[Identity, str], bool]:
+        """Return the files that the patterns name, the one last written to last, and whether every name told.
+
+        What the last one says is what holds now.
+        """
         paths = {path for pattern in self._patterns for path in (glob(pattern) if has_magic(pattern) else [pattern])}
-        return sorted(paths, key=lambda path: (_written(path), path))
+        found: list[tuple[int, str, Identity]] = []
+        whole = True
+        for path in paths:
+            try:
+                status = os.stat(path)
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            except OSError:
+                whole = False
+                continue
+            if S_ISREG(status.st_mode):
+                found.append((status.st_mtime_ns, path, (status.st_dev, status.st_ino)))
+        return {identity: path for _, path, identity in sorted(found)}, whole
 
-    def _open(self, path: str) -> Iterator[Block]:
+    def _open(self, identity: Identity, path: str, *, replaced: bool) -> Iterator[Block]:
         try:
             file = FileIO(path)
         except OSError:
             return  # gone since it was listed, or its mode is set only after its creation: the next look tells
-        replaced = any(other.path == path for other in self._followed.values())
         self.counters.rotations["rename"] += replaced
-        status = os.fstat(file.fileno())
-        followed = self._followed[status.st_dev, status.st_ino] = _Followed(file, path, live=replaced)
+        before = self._interrupted.pop(identity, None)
+        if before is not None:
+            self._followed[identity] = replace(before, file=file, path=path)
+            return
+        followed = self._followed[identity] = _Followed(file, path, live=replaced)
         if self._next_scan is None and not self._from_beginning:
-            yield from self._join(followed, status.st_size)
+            yield from self._join(followed)
 
-    def _join(self, file: _Followed, size: int) -> Iterator[Block]:
+    def _join(self, file: _Followed) -> Iterator[Block]:
         """Go on at the end of a file, after showing its head; a file that cannot be read is left to the next read."""
+        file.offset = os.fstat(file.file.fileno()).st_size
         try:
-            file.offset = _last_line_end(file.file, size)
-            head = _from_last(self._start, file.file, file.offset)
+            file.offset = _last_line_end(file.file, file.offset)
+            head = _around_last(self._start, file.file, file.offset)
         except OSError:
-            file.offset = size
             return
         finally:
             file.live = True
@@ -185,33 +206,19 @@ class Tailer:
         return lines
 
 
-def _identity(path: str) -> Identity | None:
-    """Return what names a regular file while it is open, None for what is not there or is none; raise OSError."""
-    try:
-        status = os.stat(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    return (status.st_dev, status.st_ino) if S_ISREG(status.st_mode) else None
-
-
 def _obstacle(pattern: str) -> str:
     """Say why nothing at `pattern` can be followed."""
     if has_magic(pattern):
         return f"{pattern} matches no file that may be read"
     try:
-        if _identity(pattern) is None:
-            return f"{pattern} is no regular file" if os.path.exists(pattern) else f"{pattern} does not exist"
+        if not S_ISREG(os.stat(pattern).st_mode):
+            return f"{pattern} is no regular file"
         FileIO(pattern).close()
+    except FileNotFoundError:
+        return f"{pattern} does not exist"
     except OSError as error:
         return f"{pattern} cannot be read: {error.strerror}; check the rights of the service's user"
     return f"{pattern} has only now become readable"
-
-
-def _written(path: str) -> int:
-    try:
-        return os.stat(path).st_mtime_ns
-    except (FileNotFoundError, NotADirectoryError):
-        return 0
 
 
 def _complete(data: bytes) -> bytes:
@@ -227,17 +234,17 @@ def _last_line_end(file: FileIO, size: int) -> int:
     return start + end if end else size
 
 
-def _from_last(landmark: bytes, file: FileIO, end: int) -> bytes:
-    """Return a block of complete lines that begins at the file's beginning or shortly before its last `landmark`.
+def _around_last(landmark: re.Pattern[bytes], file: FileIO, end: int) -> bytes:
+    """Return a block of complete lines around the file's last match of `landmark`; its first block where there is none.
 
-    Shortly before, because a server names its version some lines before its engine starts.
+    Around, because a server names its version some lines before its engine starts, and the engine its sizes after.
     """
     start = end
     while start > max(0, end - SEARCH_BYTES):
         start = max(0, start - BLOCK)
-        found = os.pread(file.fileno(), BLOCK + len(landmark), start).rfind(landmark)
-        if found >= 0:
-            begin = max(0, start + found - BLOCK // 2)
+        matches = list(landmark.finditer(os.pread(file.fileno(), 2 * BLOCK, start)))
+        if matches:
+            begin = max(0, start + matches[-1].start() - BLOCK // 2)
             data = os.pread(file.fileno(), min(BLOCK, end - begin), begin)
             return _complete(data if begin == 0 else data.partition(b"\n")[2])
-    return b""
+    return _complete(os.pread(file.fileno(), min(BLOCK, end), 0))

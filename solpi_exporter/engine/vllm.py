@@ -20,6 +20,7 @@ _HEAD = re.compile(
 # message of another file may look like a report to the letter.
 _STATS_FILES = {"loggers", "metrics", "llm_engine"}
 _CAPACITY_FILES = {"kv_cache_utils", "executor_base", "llm_engine", "gpu_executor", "distributed_gpu_executor"}
+_SETTING_FILES = {"api_server", "api_utils", "utils", "launcher", "serve", "core", "llm_engine", "async_llm_engine"}
 _RANK = re.compile(r"_DP(?P<rank>\d{1,4})", re.ASCII)
 
 _STATS = re.compile(r"(?:Engine (?P<engine>\d{1,4}): )?(?P<parts>Avg prompt throughput: .*)", re.ASCII)
@@ -87,7 +88,7 @@ def _message(message: str, head: re.Match[str]) -> Event | None:
         return Capacity(engine, tokens=float(match["tokens"].replace(",", "")))
     if head["file"] in _CAPACITY_FILES and (match := _BLOCKS.match(message)):
         return Capacity(engine, blocks=float(match["blocks"]))
-    return _setting(message, engine)
+    return _setting(message, engine) if head["file"] in _SETTING_FILES else None
 
 
 def _parts(text: str) -> Iterator[tuple[str, float]]:
@@ -133,6 +134,7 @@ def _configuration(config: str) -> dict[str, str]:
 VLLM = Dialect(
     "vllm",
     (b"throughput: ", b"KV cache size: ", b" blocks: ", b" version ", b"LLM engine ", b"args: Namespace("),
-    b" LLM engine ",
+    # No bracket but the head's own stands before it: a prompt that quotes this comes behind one.
+    re.compile(rb"^[^\]\n]{0,120}\] Initializing an? (?:V\d )?LLM engine ", re.MULTILINE),
     parse,
 )

@@ -33,7 +33,7 @@ CUDA_DRIVER = Metric(
     "Newest CUDA version that the driver supports, as major.minor (nvmlSystemGetCudaDriverVersion).",
 )
 
-LONGEST_POLLS = 3  # intervals between two polls over which utilisation is integrated; beyond, nobody has looked
+LONGEST_POLLS = 3  # intervals between two polls over which utilisation is integrated, or a poll that took its time-out
 
 METRICS = (UP, INFO, *dict.fromkeys(field.metric for field in FIELDS), BUSY, NVML_INFO, PRESENT, CUDA_DRIVER)
 
@@ -168,7 +168,9 @@ class GpuSource:
             info = self._info(index, uuid)
         except (GpuLost, Unavailable):
             return None
-        busy = self._busy.setdefault(uuid, _Busy(longest=LONGEST_POLLS * self.interval))
+        busy = self._busy.setdefault(
+            uuid, _Busy(longest=max(LONGEST_POLLS * self.interval, self.interval + self.timeout))
+        )
         busy.index = index
         busy.advance(self._clock.monotonic(), _value_of(UTILIZATION, rows))
         return busy.reading(uuid, info=info, rows=rows)

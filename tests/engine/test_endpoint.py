@@ -148,7 +148,7 @@ class Server:
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
     port: int = 0
-    drip: bool = False
+    drip: str = ""
 
     def source(self) -> EndpointSource:
         return EndpointSource("s", f"http://127.0.0.1:{self.port}/metrics", 15.0, 2.0, show_histograms=True)
@@ -163,7 +163,10 @@ def server() -> Iterator[Server]:
             self.send_response(told.status)
             for name, value in told.headers.items():
                 self.send_header(name, value)
-            self.end_headers()
+            if told.drip == "headers":
+                self.flush_headers()
+            else:
+                self.end_headers()
             pause = threading.Event()
             while told.drip:
                 try:
@@ -244,9 +247,22 @@ def test_a_server_that_is_back_is_no_longer_gone(server: Server) -> None:
     assert not source.refused
 
 
-def test_a_body_that_drips_is_cut_off(server: Server) -> None:
+def test_an_answer_that_ends_early_is_none(server: Server) -> None:
+    """A server that dies in mid-answer would show half a number as a whole one, and the rest as reset."""
+    server.body = b'vllm:prompt_tokens_total{engine="0"} 123'
+    server.headers = {"Content-Length": "132"}
+    with pytest.raises(SourceError, match="IncompleteRead"):
+        server.source().poll()
+
+    server.headers = {}
+    with pytest.raises(SourceError, match="the answer is cut off"):
+        server.source().poll()
+
+
+@pytest.mark.parametrize("what", ["headers", "body"])
+def test_an_answer_that_drips_is_cut_off(server: Server, what: str) -> None:
     """A byte now and then keeps every single wait short and would last for ever."""
-    server.drip = True
+    server.drip = what
 
     with pytest.raises(SourceError, match=r"took longer than 0.3 s"):
         EndpointSource("s", f"http://127.0.0.1:{server.port}/metrics", 15.0, 0.3, show_histograms=True).poll()

@@ -165,8 +165,8 @@ def test_what_journalctl_complains_of_is_passed_on(stand_in: StandIn) -> None:
     _, complaint = stand_in.until_it_ends(stand_in.follower())
 
     assert complaint == (
-        "no journal of vllm.service: No journal files were opened due to insufficient permissions.; "
-        "is the service's user in the group systemd-journal?"
+        "no journal of vllm.service: No journal files were opened due to insufficient permissions. "
+        "(its readers are in the group systemd-journal)"
     )
 
 
@@ -209,6 +209,31 @@ def test_a_unit_without_entries_is_a_failure(journal: list[str], follow: bool) -
     follower.close()
 
 
+def test_a_line_that_is_no_entry_costs_only_itself(stand_in: StandIn) -> None:
+    """One that was cut off, or has no time."""
+    stand_in.says("one", "two")
+    output = stand_in.folder / "output"
+    first, second = output.read_text().splitlines()
+    output.write_text(f'{first}\n{{"__CURSOR": "x", "MESS\n[1]\n{{"MESSAGE": "timeless"}}\n{second}\n')
+
+    assert stand_in.until_it_ends(stand_in.follower())[0] == [b"one\n", b"two\n"]
+
+
+def test_without_a_place_for_complaints_there_is_one_failure(
+    stand_in: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A temporary directory that is gone is told, and is not tried ten times a second."""
+    monkeypatch.setattr("tempfile.tempdir", "/nowhere")
+    follower = stand_in.follower()
+    complaints = set()
+    for _ in range(5):
+        with pytest.raises(SourceError) as raised:
+            list(follower.read(EVERYTHING))
+        complaints.add(str(raised.value))
+
+    assert len(complaints) == 1
+
+
 def test_no_journalctl() -> None:
     """A host without systemd is told so, and journalctl is not tried ten times a second."""
     clock = FakeClock()
@@ -216,7 +241,7 @@ def test_no_journalctl() -> None:
     follower = JournalFollower(UNIT, from_beginning=True, follow=True, clock=clock, command=command)
     begun = clock.now
     for _ in range(3):
-        with pytest.raises(SourceError, match="/nowhere/journalctl cannot be run: No such file"):
+        with pytest.raises(SourceError, match=r"/nowhere/journalctl cannot be run \(No such file"):
             list(follower.read(EVERYTHING))
         clock.now += 0.1
 

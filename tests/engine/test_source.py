@@ -174,7 +174,7 @@ def test_an_engine_that_starts_anew_ends_what_the_old_one_said(log: Log) -> None
 
 def test_a_server_that_starts_anew_ends_everything(log: Log) -> None:
     """Settings that the new one does not print are not the old one's, and neither is its block size."""
-    arguments = "INFO 11-29 15:38:59 [a.py:1] args: Namespace(model='m', block_size=128, seed=None)"
+    arguments = "INFO 11-29 15:38:59 [api_server.py:1] args: Namespace(model='m', block_size=128, seed=None)"
     log.write(VERSION, arguments, START + "quantization=fp8, enforce_eager=True, ", stats(4, 100.0))
     log.poll()
 
@@ -217,6 +217,19 @@ def test_an_older_report_does_not_replace_a_newer_one(log: Log) -> None:
     assert log.poll()["solpi_engine_requests"][("s", "0", "running")] == 4.0
 
 
+def test_a_clock_that_is_set_back_freezes_nothing(log: Log) -> None:
+    """What is seen being written is the latest, whatever the wall clock says."""
+    log.write("nothing")
+    log.poll()
+    log.write(stats(1, 50.0))
+    log.poll()
+
+    log.clock.wall -= 3600.0
+    log.write(stats(42, 50.0))
+
+    assert log.poll()["solpi_engine_requests"][("s", "0", "running")] == 42.0
+
+
 def test_an_idle_engine_has_no_mean_token(log: Log) -> None:
     """Nothing running, or nothing generated, is no time between tokens."""
     log.write(stats(0, 100.0))
@@ -231,7 +244,7 @@ def test_blocks_become_tokens_where_the_block_size_was_told(log: Log) -> None:
     log.write("INFO 11-29 15:39:18 [executor_base.py:1] # cpu blocks: 192, # CPU blocks: 0")
     assert "solpi_engine_kv_cache_capacity_tokens" not in log.poll()
 
-    log.write("INFO 11-29 15:38:59 [a.py:1] args: Namespace(model='m', block_size=16, seed=None)")
+    log.write("INFO 11-29 15:38:59 [api_server.py:1] args: Namespace(model='m', block_size=16, seed=None)")
 
     assert log.poll()["solpi_engine_kv_cache_capacity_tokens"] == {("s", "0"): 3072.0}
 

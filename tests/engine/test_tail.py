@@ -1,7 +1,8 @@
 """Following files. The clock and the watcher are fakes; the files are real."""
 
 import os
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -27,7 +28,11 @@ class Following:
     def start(self, *patterns: str, from_beginning: bool = True) -> None:
         chosen = patterns or (str(self.path),)
         self.tailer = Tailer(
-            chosen, from_beginning=from_beginning, start=b"ENGINE STARTS", watcher=self.watcher, clock=self.clock
+            chosen,
+            from_beginning=from_beginning,
+            start=re.compile(rb"^ENGINE STARTS", re.MULTILINE),
+            watcher=self.watcher,
+            clock=self.clock,
         )
 
     def blocks(self, *, later: float = SCAN_SECONDS) -> list[Block]:
@@ -101,12 +106,17 @@ def test_the_head_begins_with_the_last_start(following: Following) -> None:
     assert len(head.data) <= BLOCK
 
 
-def test_without_a_start_there_is_no_head(following: Following) -> None:
-    """What was said long ago by nobody knows whom is not shown."""
-    following.append("old\n")
+def test_without_a_start_in_reach_the_head_is_the_files_own(
+    following: Following, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that has logged for months said at the top what it is."""
+    monkeypatch.setattr(tail, "SEARCH_BYTES", 2 * BLOCK)
+    following.append("ENGINE STARTS\nfact\n" + ("x" * 99 + "\n") * 40_000)
     following.start(from_beginning=False)
 
-    assert following.blocks() == [Block(b"", time=None, head=True)]
+    (head,) = following.blocks()
+
+    assert head.data.startswith(b"ENGINE STARTS\nfact\n")
 
 
 def test_from_the_end_begins_with_a_whole_line(following: Following) -> None:
@@ -226,7 +236,7 @@ def test_a_name_that_cannot_be_looked_at_retires_nothing(following: Following, m
     following.append("one\n")
     following.start()
     following.lines()
-    monkeypatch.setattr(tail, "_identity", _refuse)
+    monkeypatch.setattr(os, "stat", _refuse)
     for _ in range(30):
         assert following.lines() == []
 
@@ -257,6 +267,60 @@ def test_a_file_that_cannot_be_read_does_not_stop_the_others(
     monkeypatch.undo()
 
     assert following.lines() == [b"bad"]
+
+
+def test_a_file_that_could_not_be_read_goes_on_where_it_was(
+    following: Following, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing of it is counted again, however often reading failed."""
+    following.append("one\nhal")
+    following.start()
+    assert following.lines() == [b"one"]
+    monkeypatch.setattr(os, "pread", _refuse)
+    for _ in range(5):
+        assert following.lines() == []
+
+    monkeypatch.undo()
+    following.append("f\n")
+
+    assert following.lines() == [b"half"]
+    assert following.tailer.counters.lines == 2
+
+
+def test_a_name_that_cannot_be_looked_at_hides_no_other(following: Following, tmp_path: Path) -> None:
+    """A link in a circle stands beside a good log."""
+    (tmp_path / "circle.log").symlink_to(tmp_path / "circle.log")
+    following.append("one\n")
+    following.start(str(tmp_path / "*.log"))
+
+    assert following.lines() == [b"one"]
+
+
+def test_a_first_look_that_failed_is_not_over(following: Following, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the end is from the end, also when the folder could not be looked into at first."""
+    following.append("old\n")
+    following.start(from_beginning=False)
+    monkeypatch.setattr(os, "stat", _refuse)
+    assert following.blocks() == []
+
+    monkeypatch.undo()
+
+    assert [block.head for block in following.blocks()] == [True]
+    assert following.tailer.counters.lines == 0
+
+
+def test_a_rotation_is_counted_under_a_pattern_too(following: Following) -> None:
+    """The renamed file is still followed under its new name; its successor was written now."""
+    following.append("one\n")
+    following.start(str(following.path) + "*")
+    following.lines()
+    following.path.rename(f"{following.path}.1")
+    following.append("two\n")
+
+    (block,) = following.blocks()
+
+    assert block.time == following.clock.time()
+    assert following.tailer.counters.rotations["rename"] == 1
 
 
 def test_a_pattern_that_matches_the_renamed_file_too(following: Following) -> None:
@@ -335,8 +399,7 @@ def test_a_file_without_permission_is_tried_again(following: Following, monkeypa
     """logrotate's chmod comes after its create; until then there is nothing to read, and no error."""
     following.append("one\n")
     following.start()
-    refused: Callable[[str], None] = _refuse
-    monkeypatch.setattr(tail, "FileIO", refused)
+    monkeypatch.setattr(tail, "FileIO", _refuse)
     assert following.lines() == []
 
     monkeypatch.undo()
@@ -344,8 +407,8 @@ def test_a_file_without_permission_is_tried_again(following: Following, monkeypa
     assert following.lines() == [b"one"]
 
 
-def _refuse(path: str) -> None:
-    raise PermissionError(13, "Permission denied", path)
+def _refuse(path: object, *_: object) -> None:
+    raise PermissionError(13, "Permission denied")
 
 
 def test_no_file_is_a_failure_that_says_why(following: Following, tmp_path: Path) -> None:

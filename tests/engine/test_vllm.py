@@ -282,6 +282,24 @@ def test_a_users_text_with_a_real_head_is_no_report(file: str) -> None:
     assert parse(head + STATS) is None
     assert parse(head + "GPU KV cache size: 8,192 tokens") is None
     assert parse(head + "bad template '\r" + HEAD + STATS) is None
+    assert parse(head + "vLLM API server version 6.6.6") is None
+    assert parse(head + "Initializing a V1 LLM engine (v6.6.6) with config: model='evil'") is None
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_the_start_is_found_as_it_is_read(name: str) -> None:
+    """The pattern by which a late joiner looks for the start matches the line that parses as one, and no other."""
+    data = log_path(name).read_bytes()
+    starts = [event for event in events(name) if isinstance(event, Setting) and event.engine is not None]
+
+    assert len(VLLM.start.findall(data)) == len(starts)
+
+
+def test_a_quoted_start_is_none() -> None:
+    """A prompt may hold one; it comes behind a bracket of its own line's head."""
+    line = b"INFO 11-29 15:39:18 [logger.py:39] Received request x: '[core.py:1] Initializing a V1 LLM engine (v1)'"
+
+    assert not VLLM.start.search(line)
 
 
 def test_numbers_without_end_are_no_numbers() -> None:
@@ -290,7 +308,7 @@ def test_numbers_without_end_are_no_numbers() -> None:
 
     assert "running" not in stats(HEAD + STATS.replace("Running: 1 ", f"Running: {digits} ")).values
     assert parse(HEAD + STATS.replace("Engine 000", f"Engine {digits}")) is None
-    assert parse(f"INFO 11-29 15:38:59 [a.py:1] args: Namespace(block_size={digits})") is None
+    assert parse(f"INFO 11-29 15:38:59 [api_server.py:1] args: Namespace(block_size={digits})") is None
 
 
 def test_minus_zero_is_zero() -> None:

@@ -146,6 +146,17 @@ def test_a_poll_that_hung_is_a_gap(card: Card) -> None:
     assert (reading.busy_seconds, reading.gaps) == (5.0, 1)
 
 
+def test_slow_polls_at_short_intervals_are_no_gaps() -> None:
+    """A driver that takes 0.4 s at an interval of 0.1 s has looked all the time."""
+    clock = FakeClock()
+    source = GpuSource(FakeDriver([gpu("GPU-a", busy=100)]), clock, interval=0.1, timeout=10.0)
+    for _ in range(11):
+        (reading,) = gpus(source)
+        clock.now += 0.4
+
+    assert reading.busy_seconds == pytest.approx(4.0)
+
+
 def test_without_utilisation_there_are_no_busy_seconds(card: Card) -> None:
     """A GPU under MIG gives none: 0 s would read as idle, and as a token that is lost altogether."""
     del card.answers["nvmlDeviceGetUtilizationRates"]

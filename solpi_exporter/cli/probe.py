@@ -136,7 +136,7 @@ def _summary(results: Sequence[BatchResult]) -> Iterator[str]:
     split = first.split
     assert split is not None
     error = first.errors.get(CONTROL_RATIO)
-    margin = "" if error is None else f" (± {200 * error:.0f} points)"
+    margin = "" if error is None else f" (± {200 * error:.1f} points)"
     line = f"At batch {first.batch}, {split.control_ratio:.0%}{margin} of each token goes to the control layer"
     reclaimable = first.reclaimable(GRAPH_SYNC)
     yield line + ("." if reclaimable is None else f"; as a CUDA graph the same step takes {reclaimable:.0%} less.")

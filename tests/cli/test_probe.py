@@ -31,7 +31,7 @@ def test_a_row_in_full() -> None:
         "1", "2.000", "ms", "████████▓▓▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒░░░", "25.0%", "5.0%", "60.0%", "10.0%", "-60%",
     ]  # fmt: skip
     assert lines[5] == (
-        "At batch 1, 70% (± 5 points) of each token goes to the control layer; "
+        "At batch 1, 70% (± 5.0 points) of each token goes to the control layer; "
         "as a CUDA graph the same step takes 60% less."
     )
 

@@ -35,7 +35,7 @@ HOST_PATH = "$$($(BIN)/python -c 'import site; print(site.getsitepackages()[0])'
 
 define install
 	@rm -f $(HOST_PATH)
-	$(BIN)/pip install --quiet --editable $(1)
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable $(1)
 	@if host="$(HOST_TORCH)"; then echo "reusing the torch in $$host"; echo "$$host" > $(HOST_PATH); fi
 	@touch $@
 endef
@@ -43,7 +43,7 @@ endef
 $(VENV)/torch.done:
 	$(PYTHON) -m venv $(VENV)
 	@if ! $(PYTHON) -c 'import torch' 2>/dev/null && [ -n "$(TORCH)" ]; then \
-		echo "installing $(TORCH)"; $(BIN)/pip install --quiet "$(TORCH)"; \
+		echo "installing $(TORCH)"; $(BIN)/pip install --quiet --disable-pip-version-check "$(TORCH)"; \
 	fi
 	@touch $@
 

@@ -15,9 +15,7 @@ from solpi_exporter.clock import Clock
 from solpi_exporter.collector import BoardCollector
 
 MAX_AGE = 1.0  # seconds for which bytes serve while the board stands still: time stamps of polls move on
-QUIET_SECONDS = (
-    1.0  # waited for the probe's lock: its regular holds are far shorter, and a step that hangs must not wait
-)
+QUIET_SECONDS = 1.0  # waited for the probe's lock: far above its regular holds, and a step that hangs holds no scrape
 
 # The two formats, as prometheus_client is asked for them: a client's own wording would be a cache entry of its own.
 TEXT = "text/plain; version=0.0.4"

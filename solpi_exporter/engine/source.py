@@ -20,7 +20,7 @@ from solpi_exporter.metric import Kind, Metric, Sample
 DIALECTS: Mapping[str, Dialect] = MappingProxyType({"vllm": VLLM})
 
 POLL_SECONDS = 0.1
-POLL_BYTES = 64 << 20  # read in one poll, about ten seconds of parsing at worst
+POLL_BYTES = 64 << 20  # read in one poll, some twenty seconds of parsing at worst, within log_timeout
 
 # What a server says before its engine's start line, which therefore does not end it.
 TOLD_BEFORE = ("version", "block_size")

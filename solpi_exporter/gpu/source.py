@@ -33,7 +33,7 @@ CUDA_DRIVER = Metric(
     "Newest CUDA version that the driver supports, as major.minor (nvmlSystemGetCudaDriverVersion).",
 )
 
-LONGEST_POLLS = 3  # intervals between two polls over which utilisation is integrated, or a poll that took its time-out
+LONGEST_POLLS = 3  # intervals between two polls over which utilisation is still integrated
 
 METRICS = (UP, INFO, *dict.fromkeys(field.metric for field in FIELDS), BUSY, NVML_INFO, PRESENT, CUDA_DRIVER)
 
@@ -120,6 +120,7 @@ class GpuSource:
     def __init__(self, driver: Driver, clock: Clock, interval: float, timeout: float) -> None:
         self.interval = interval
         self.timeout = timeout
+        self._longest = max(LONGEST_POLLS * interval, interval + timeout)  # a poll may lawfully take its time-out
         self._driver = driver
         self._clock = clock
         self._connected = False
@@ -168,9 +169,7 @@ class GpuSource:
             info = self._info(index, uuid)
         except (GpuLost, Unavailable):
             return None
-        busy = self._busy.setdefault(
-            uuid, _Busy(longest=max(LONGEST_POLLS * self.interval, self.interval + self.timeout))
-        )
+        busy = self._busy.setdefault(uuid, _Busy(self._longest))
         busy.index = index
         busy.advance(self._clock.monotonic(), _value_of(UTILIZATION, rows))
         return busy.reading(uuid, info=info, rows=rows)

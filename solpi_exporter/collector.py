@@ -1,11 +1,8 @@
-"""Turns a snapshot of the board into Prometheus' metric families, fresh at each call, and adds the sources' health."""
+"""Turns a snapshot of the board into the samples of each metric, fresh at each call, and adds the sources' health."""
 
 import platform
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-
-from prometheus_client import Metric as Family
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
 from solpi_exporter import __version__
 from solpi_exporter.board import Entry, Snapshot, State
@@ -15,7 +12,8 @@ SOURCE = ("source",)
 SOURCE_UP = Metric("solpi_source_up", "1 if the source's last poll succeeded.", labels=SOURCE)
 SOURCE_STATE = Metric(
     "solpi_source_state",
-    "1 for the state that the source is in. A thing that was never there is absent, not down.",
+    "1 for the state that the source is in. A thing that was never there is absent, one let go of on request is "
+    "quiesced; neither is down.",
     labels=(*SOURCE, "state"),
 )
 POLL_SECONDS = Metric("solpi_source_poll_seconds", "Duration of the source's last poll.", labels=SOURCE)
@@ -31,23 +29,18 @@ _SHOWN_STATES = tuple(state for state in State if state is not State.PENDING)
 
 
 class BoardCollector:
-    """A prometheus_client collector over whatever `snapshot` and `derived` give at the moment of a scrape."""
+    """Merges whatever `snapshot` and `derived` give at the moment of a scrape."""
 
     def __init__(self, snapshot: Callable[[], Snapshot], derived: Callable[[], Iterable[Sample]] = tuple) -> None:
         self._snapshot = snapshot
         self._derived = derived
 
-    def describe(self) -> Iterable[Family]:
-        """Describe nothing, so that registering does not collect."""
-        return ()
-
-    def collect(self) -> Iterator[Family]:
-        """Yield one family a metric. Where two sources yield the same series, the earlier one is shown."""
-        series: dict[Metric, dict[tuple[str, ...], float | Distribution]] = defaultdict(dict)
+    def collect(self) -> dict[Metric, dict[tuple[str, ...], float | Distribution]]:
+        """Return values by metric and label values. Where two sources yield the same series, the earlier is shown."""
+        merged: dict[Metric, dict[tuple[str, ...], float | Distribution]] = defaultdict(dict)
         for sample in self._samples():
-            series[sample.metric].setdefault(sample.labels, sample.value)
-        for metric, values in series.items():
-            yield _family(metric, values)
+            merged[sample.metric].setdefault(sample.labels, sample.value)
+        return dict(merged)
 
     def _samples(self) -> Iterator[Sample]:
         snapshot = self._snapshot()
@@ -72,24 +65,3 @@ def _health(entry: Entry) -> Iterator[Sample]:
         yield POLL_SECONDS.sample(entry.seconds, name)
     if entry.success_time is not None:
         yield LAST_SUCCESS.sample(entry.success_time, name)
-
-
-def _family(metric: Metric, values: dict[tuple[str, ...], float | Distribution]) -> Family:
-    """Build a family without `_created` series, which Prometheus would store as series of their own."""
-    if metric.kind is Kind.HISTOGRAM:
-        return _histogram(metric, values)
-    kind = CounterMetricFamily if metric.kind is Kind.COUNTER else GaugeMetricFamily
-    family = kind(metric.name, metric.help, labels=metric.labels)
-    for labels, value in values.items():
-        assert not isinstance(value, Distribution)
-        family.add_metric(labels, value)
-    return family
-
-
-def _histogram(metric: Metric, values: dict[tuple[str, ...], float | Distribution]) -> HistogramMetricFamily:
-    family = HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)
-    for labels, value in values.items():
-        assert isinstance(value, Distribution)
-        buckets = [(str(float(bound)), count) for bound, count in zip(value.bounds, value.counts, strict=True)]
-        family.add_metric(labels, [*buckets, ("+Inf", value.count)], value.sum)
-    return family

@@ -1,4 +1,4 @@
-"""Renders the registry once per change of the board and encoding, and serves the bytes until the next.
+"""Renders the board once per change and encoding, and serves the bytes until the next.
 
 Rendering holds the lock that the probe holds while it times steps: ten renderings a second would move its P99.
 """
@@ -13,6 +13,7 @@ from prometheus_client.exposition import choose_encoder
 
 from solpi_exporter.clock import Clock
 from solpi_exporter.collector import BoardCollector
+from solpi_exporter.render import Renderer
 
 MAX_AGE = 1.0  # seconds for which bytes serve while the board stands still: time stamps of polls move on
 QUIET_SECONDS = 1.0  # waited for the probe's lock: far above its regular holds, and a step that hangs holds no scrape
@@ -46,9 +47,10 @@ class Exposition:
         clock: Clock,
         quiet: threading.Lock,
     ) -> None:
-        self._registry = CollectorRegistry(auto_describe=False)
-        self._registry.register(collector)
-        ProcessCollector(registry=self._registry)
+        self._collector = collector
+        self._renderer = Renderer()
+        self._process = CollectorRegistry()
+        ProcessCollector(registry=self._process)
         self._version = version
         self._clock = clock
         self._quiet = quiet
@@ -66,15 +68,20 @@ class Exposition:
             return (rendering.gzip() if compress else rendering.body), rendering.content_type
 
     def _render(self, wanted: str) -> _Rendering:
-        encode, content_type = choose_encoder(wanted)
         version, now = self._version(), self._clock.monotonic()
         taken = self._quiet.acquire(timeout=0.0 if self._in_vain else QUIET_SECONDS)
         self._in_vain = not taken  # a step that hangs is not waited for again until its lock has been free
         try:
-            return _Rendering(version, now, content_type, encode(self._registry))
+            return _Rendering(version, now, *self._written(wanted))
         finally:
             if taken:
                 self._quiet.release()
+
+    def _written(self, wanted: str) -> tuple[str, bytes]:
+        """Return content type and body, which ends with the process's own figures and what ends the format."""
+        encode, content_type = choose_encoder(wanted)
+        ours = self._renderer.render(self._collector.collect(), openmetrics=wanted == OPENMETRICS)
+        return content_type, ours + encode(self._process)
 
     def _is_old(self, rendering: _Rendering) -> bool:
         return rendering.version != self._version() or self._clock.monotonic() - rendering.time > MAX_AGE

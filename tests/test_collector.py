@@ -1,20 +1,14 @@
-"""From a snapshot to metric families."""
-
-from prometheus_client import CollectorRegistry
-from prometheus_client.exposition import generate_latest
-from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
+"""From a snapshot to the samples of each metric."""
 
 from solpi_exporter.board import Board, State
-from solpi_exporter.collector import BoardCollector
-from solpi_exporter.metric import Distribution, Kind, Metric
+from solpi_exporter.collector import BUILD, POLLS, SOURCE_STATE, SOURCE_UP, BoardCollector
+from solpi_exporter.metric import Distribution, Metric
 from solpi_exporter.source import SourceAbsent, SourceError
-from tests.fakes import FakeReading
+from tests.fakes import COUNTER, GAUGE, FakeReading
 
 
-def text_of(board: Board) -> str:
-    registry = CollectorRegistry()
-    registry.register(BoardCollector(board.snapshot))
-    return generate_latest(registry).decode()
+def merged(board: Board) -> dict[Metric, dict[tuple[str, ...], float | Distribution]]:
+    return BoardCollector(board.snapshot).collect()
 
 
 def test_the_earlier_source_wins_a_series_and_the_later_stands_in() -> None:
@@ -24,53 +18,37 @@ def test_the_earlier_source_wins_a_series_and_the_later_stands_in() -> None:
     board.add("log", 1.0)
     board.succeed("log", [FakeReading("x", 2.0)], now=1.0, wall=1.0)
     board.succeed("endpoint", [FakeReading("x", 1.0)], now=1.0, wall=1.0)
-    assert 'solpi_test_value{key="x"} 1.0' in text_of(board)
+    assert merged(board)[GAUGE] == {("x",): 1.0}
 
     board.fail("endpoint", SourceError("gone"), now=2.0)
 
-    assert 'solpi_test_value{key="x"} 2.0' in text_of(board)
+    assert merged(board)[GAUGE] == {("x",): 2.0}
 
 
-def test_a_series_is_exposed_once() -> None:
-    """Two lines with the same labels would make Prometheus refuse the whole scrape."""
+def test_the_series_of_a_metric_stand_together() -> None:
+    """Whatever else lies between them: Prometheus refuses a metric that begins twice."""
     board = Board()
     for name in ("a", "b"):
         board.add(name, 1.0)
-        board.succeed(name, [FakeReading("x", 1.0)], now=1.0, wall=1.0)
+        board.succeed(name, [FakeReading(name, 1.0, events=2.0)], now=1.0, wall=1.0)
 
-    lines = [line for line in text_of(board).splitlines() if line.startswith("solpi_test")]
+    collected = merged(board)
 
-    assert len(lines) == len({line.rpartition(" ")[0] for line in lines}) == 2
+    assert collected[GAUGE] == {("a",): 1.0, ("b",): 1.0}
+    assert collected[COUNTER] == {("a",): 2.0, ("b",): 2.0}
 
 
-def test_no_created_series() -> None:
-    """Prometheus would store `_created` as series of their own."""
+def test_metrics_come_in_the_order_of_their_first_samples() -> None:
+    """The exporter's own, then what the sources say, then what is derived; no order of a hash."""
+    derived = Metric("solpi_test_derived", "d")
     board = Board()
     board.add("a", 1.0)
-    board.succeed("a", [FakeReading("x", 1.0, events=3.0)], now=1.0, wall=1.0)
-    registry = CollectorRegistry()
-    registry.register(BoardCollector(board.snapshot))
+    board.succeed("a", [FakeReading("x", 1.0)], now=1.0, wall=1.0)
 
-    assert "_created" not in generate_latest(registry).decode()
-    assert "_created" not in generate_openmetrics(registry).decode()  # type: ignore[no-untyped-call]
+    metrics = list(BoardCollector(board.snapshot, lambda: [derived.sample(1.0)]).collect())
 
-
-def test_histograms_keep_their_bounds() -> None:
-    """Bounds are written as floats and closed with +Inf, so that the same bucket always has the same label."""
-    metric = Metric("solpi_test_seconds", "h", Kind.HISTOGRAM, ("key",))
-    sample = metric.sample(Distribution((1, 2.5), (3, 5), 6, 9.5), "x")
-    registry = CollectorRegistry()
-    registry.register(BoardCollector(Board().snapshot, lambda: [sample]))
-
-    lines = [line for line in generate_latest(registry).decode().splitlines() if line.startswith("solpi_test")]
-
-    assert lines == [
-        'solpi_test_seconds_bucket{key="x",le="1.0"} 3.0',
-        'solpi_test_seconds_bucket{key="x",le="2.5"} 5.0',
-        'solpi_test_seconds_bucket{key="x",le="+Inf"} 6.0',
-        'solpi_test_seconds_count{key="x"} 6.0',
-        'solpi_test_seconds_sum{key="x"} 9.5',
-    ]
+    assert metrics[0] is BUILD
+    assert metrics[-3:] == [GAUGE, COUNTER, derived]
 
 
 def test_up_is_0_for_what_fails_and_absent_for_what_was_never_polled() -> None:
@@ -80,18 +58,18 @@ def test_up_is_0_for_what_fails_and_absent_for_what_was_never_polled() -> None:
     board.fail("gpu", SourceAbsent("no driver"), now=1.0)
     board.set_aside("probe", State.OFF)
 
-    text = text_of(board)
+    collected = merged(board)
 
-    assert 'solpi_source_up{source="gpu"} 0.0' in text
-    assert 'solpi_source_state{source="gpu",state="absent"} 1.0' in text
-    assert 'solpi_source_up{source="probe"}' not in text
-    assert 'solpi_source_state{source="probe",state="off"} 1.0' in text
+    assert collected[SOURCE_UP] == {("gpu",): 0.0}
+    assert collected[SOURCE_STATE]["gpu", "absent"] == 1.0
+    assert collected[SOURCE_STATE]["probe", "off"] == 1.0
+    assert {source for source, _ in collected[POLLS]} == {"gpu"}
 
 
 def test_collecting_twice_gives_the_same() -> None:
-    """Families are made anew at each scrape and hold no state between them."""
+    """Everything is merged anew at each scrape, and nothing is kept between them."""
     board = Board()
     board.add("a", 1.0)
     board.succeed("a", [FakeReading("x", 1.0)], now=1.0, wall=1.0)
 
-    assert text_of(board) == text_of(board)
+    assert merged(board) == merged(board)

@@ -3,16 +3,18 @@
 import gzip
 import threading
 import time
+from collections.abc import Callable, Iterable
 
 import pytest
+from prometheus_client import Metric as Family
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics_string_to_metric_families
+from prometheus_client.parser import text_string_to_metric_families
 
 from solpi_exporter import exposition as module
 from solpi_exporter.board import Board, Snapshot
 from solpi_exporter.collector import BoardCollector
-from solpi_exporter.exposition import Exposition
+from solpi_exporter.exposition import OPENMETRICS, TEXT, Exposition
 from tests.fakes import FakeClock, FakeReading
-
-OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 
 
 class Counted:
@@ -83,6 +85,24 @@ def test_formats_are_negotiated() -> None:
     assert openmetrics_type.startswith("application/openmetrics-text; version=1.0.0")
     assert openmetrics.endswith(b"# EOF\n")
     assert not text.endswith(b"# EOF\n")
+
+
+@pytest.mark.parametrize(
+    ("accept", "parse"),
+    [(TEXT, text_string_to_metric_families), (OPENMETRICS, openmetrics_string_to_metric_families)],
+    ids=["text", "openmetrics"],
+)
+def test_ours_and_the_process_are_one_exposition(accept: str, parse: Callable[[str], Iterable[Family]]) -> None:
+    """prometheus_client's own parsers read both parts; OpenMetrics ends once."""
+    exposed, _, _ = exposition(FakeClock())
+    body = exposed.render(accept)[0].decode()
+
+    names = [family.name for family in parse(body)]
+
+    assert names[0] == "solpi_build_info"
+    assert names.index("solpi_test_value") < names.index("process_resident_memory_bytes")
+    assert body.count("# EOF") == (accept == OPENMETRICS)
+    assert "_created" not in body
 
 
 def test_compressed_is_the_same_text() -> None:

@@ -4,7 +4,7 @@ Data and health are kept apart. A snapshot is immutable, so that a scrape never 
 """
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from types import MappingProxyType
@@ -20,6 +20,7 @@ class State(Enum):
     DOWN = "down"
     ABSENT = "absent"
     OFF = "off"
+    QUIESCED = "quiesced"  # let go of on request
     PENDING = "pending"
 
 
@@ -40,8 +41,8 @@ class Entry:
     """One source on the board.
 
     `readings` are those of the last good poll, taken at `time` (the clock's monotonic) and `success_time` (Unix);
-    `notices` are what a failure itself tells. `since` is when the poll in flight began, None between polls; `late` says
-    that the poll in flight has already been counted as timed out.
+    `notices` are known without one: what a failure itself tells, or what is kept of a source that is not polled.
+    `since` is when the poll in flight began, None between polls; `late` says that it was already counted as timed out.
     """
 
     source: str
@@ -97,9 +98,12 @@ class Board:
         self._timeouts[source] = timeout
         self._put(Entry(source))
 
-    def set_aside(self, source: str, state: State) -> None:
-        """List a source that will not be polled: switched off, or with nothing to read."""
-        self._put(Entry(source, state))
+    def set_aside(self, source: str, state: State, notices: Iterable[Reading] = ()) -> None:
+        """List a source that will not be polled: switched off, let go of, or with nothing to read.
+
+        `notices` are readings that are shown all the same.
+        """
+        self._put(Entry(source, state, notices=tuple(notices)))
 
     def begin(self, source: str, now: float) -> None:
         """Note that a poll has begun at `now` (monotonic)."""

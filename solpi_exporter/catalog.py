@@ -1,24 +1,43 @@
 """Every metric there is, gathered explicitly; the reference in docs/metrics.md is rendered from it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-from solpi_exporter import collector, derived
+from solpi_exporter import collector, derived, placement
 from solpi_exporter.engine import reading as engine
 from solpi_exporter.engine import source as log
-from solpi_exporter.gpu import source as gpu
+from solpi_exporter.gpu import reference as gpu
+from solpi_exporter.host import source as host
 from solpi_exporter.metric import Metric
 from solpi_exporter.probe import source as probe
 
+GPU = "GPU"
 SECTIONS: tuple[tuple[str, tuple[Metric, ...]], ...] = (
-    ("GPU", gpu.METRICS),
+    (GPU, gpu.METRICS),
     ("Engine", engine.METRICS),
     ("The engine's own token", derived.METRICS),
+    ("What belongs to whom", placement.METRICS),
     ("Log", log.METRICS),
+    ("Host", host.METRICS),
     ("Probe", probe.METRICS),
     ("The exporter itself", collector.METRICS),
 )
 
 METRICS: tuple[Metric, ...] = tuple(metric for _, metrics in SECTIONS for metric in metrics)
+
+UNITS: Mapping[str, str] = {
+    "seconds": "seconds",
+    "bytes": "bytes",
+    "joules": "joules",
+    "watts": "watts",
+    "celsius": "°C",
+    "hertz": "hertz",
+    "ratio": "0 to 1",
+    "enabled": "0 or 1",
+    "active": "0 or 1",
+    "up": "0 or 1",
+    "state": "0 or 1",
+    "info": "1",
+}
 
 
 def reference() -> str:
@@ -26,11 +45,39 @@ def reference() -> str:
     return "\n".join(_lines()) + "\n"
 
 
+def unit_of(metric: Metric) -> str:
+    """Return the unit, which is the last word of a name but `_total`; what has none counts or numbers something."""
+    return UNITS.get(metric.name.removesuffix("_total").rpartition("_")[2], "")
+
+
 def _lines() -> Iterator[str]:
     for title, metrics in SECTIONS:
         yield f"\n## {title}\n"
-        yield "| metric | type | labels | meaning |"
-        yield "|---|---|---|---|"
-        for metric in metrics:
-            labels = ", ".join(f"`{label}`" for label in metric.labels)
-            yield f"| `{metric.name}` | {metric.kind.value} | {labels} | {metric.help} |"
+        yield from _gpu_rows() if title == GPU else _rows(metrics)
+
+
+def _rows(metrics: tuple[Metric, ...]) -> Iterator[str]:
+    yield "| metric | type | unit | labels | meaning |"
+    yield "|---|---|---|---|---|"
+    for metric in metrics:
+        yield f"| {_name(metric)} | {metric.kind.value} | {unit_of(metric)} | {_labels(metric)} | {metric.help} |"
+
+
+def _gpu_rows() -> Iterator[str]:
+    """Yield the rows of the GPU half, with where each comes from."""
+    yield "`gpu_instance` stands on a MIG instance's series only. Architectures are by NVIDIA's documentation.\n"
+    yield "| metric | type | unit | labels | meaning | NVML | asked | since |"
+    yield "|---|---|---|---|---|---|---|---|"
+    for metric, source in gpu.provenance():
+        yield (
+            f"| {_name(metric)} | {metric.kind.value} | {unit_of(metric)} | {_labels(metric)} | {metric.help} "
+            f"| {source.calls} | {source.tier} | {source.since} |"
+        )
+
+
+def _name(metric: Metric) -> str:
+    return f"`{metric.name}`"
+
+
+def _labels(metric: Metric) -> str:
+    return ", ".join(f"`{label}`" for label in metric.labels)

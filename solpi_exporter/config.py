@@ -62,11 +62,19 @@ class HttpSettings(Section, frozen=True):
 
 
 class GpuSettings(Section, frozen=True):
-    """The GPUs, through NVML."""
+    """The GPUs, through NVML. `expected` is how many there should be, by default the most that ever were."""
 
     enabled: bool = True
     interval: Seconds = 5.0
-    timeout: Seconds = 10.0
+    timeout: Seconds = 3.0
+    expected: Annotated[int, Meta(ge=0)] | None = None
+
+
+class HostSettings(Section, frozen=True):
+    """The host's CPUs, and what they give the serving engines."""
+
+    enabled: bool = True
+    interval: Seconds = 15.0
 
 
 class ServerSettings(Section, frozen=True):
@@ -154,6 +162,7 @@ class Settings(Section, frozen=True):
     state_dir: str | None = None
     http: HttpSettings = HttpSettings()
     gpu: GpuSettings = GpuSettings()
+    host: HostSettings = HostSettings()
     engine: EngineSettings = EngineSettings()
     probe: ProbeSettings = ProbeSettings()
     log: LogSettings = LogSettings()

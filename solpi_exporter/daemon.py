@@ -4,11 +4,9 @@ The main loop only looks after the rest: polls that hang, the engine's own token
 """
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,62 +14,64 @@ from structlog.typing import FilteringBoundLogger
 
 from solpi_exporter import __version__
 from solpi_exporter.board import Board, Entry, State
-from solpi_exporter.clock import Clock, SystemClock
 from solpi_exporter.collector import BoardCollector
-from solpi_exporter.config import ServerSettings, Settings, listen_address
+from solpi_exporter.config import Settings, listen_address
 from solpi_exporter.derived import TokenWindow
-from solpi_exporter.engine.endpoint import EndpointSource
-from solpi_exporter.engine.journal import JournalFollower
-from solpi_exporter.engine.lines import Lines
-from solpi_exporter.engine.source import DIALECTS, POLL_BYTES, LogSource
-from solpi_exporter.engine.tail import Tailer
-from solpi_exporter.engine.vllm import VLLM
-from solpi_exporter.engine.watch import DirectoryWatcher
 from solpi_exporter.exposition import TEXT, Exposition
-from solpi_exporter.gpu.driver import Driver, NvmlDriver
-from solpi_exporter.gpu.source import GpuSource
-from solpi_exporter.probe.source import ProbeSource, open_bench, torch_is_there
+from solpi_exporter.gpu.reading import GpuState
+from solpi_exporter.gpu.remembered import RememberedGpus
 from solpi_exporter.runner import Runner
-from solpi_exporter.source import Source
-from solpi_exporter.statedir import StateDir
+from solpi_exporter.source import Reading, Source
+from solpi_exporter.sources import Kept, Sources, World, make_placer
+from solpi_exporter.statedir import ONCE, QUIESCED, RUNNING, StateDir
 from solpi_exporter.web import Pages, WebServer
 
-TICK_SECONDS = 1.0
+TICK_SECONDS = 2.0
 STOP_SECONDS = 1.5  # for all threads together; a stop is over within two
 EVERYTHING = 1 << 62
-ONE_SHOT_LOG_SECONDS = 600.0  # a log of gigabytes is read to its end
 REPORT = "this is a bug: please report the traceback"
-
-
-@dataclass(frozen=True, slots=True)
-class World:
-    """What the daemon meets outside: the clock, the driver. The demo and the tests bring their own."""
-
-    clock: Clock = field(default_factory=SystemClock)
-    driver: Driver = field(default_factory=NvmlDriver)
+RESTART = 75  # EX_TEMPFAIL of sysexits.h: asks systemd (Restart=on-failure) for a new process, and is no fault of ours
+ON_THE_DRIVER = frozenset({"gpu", "gpu_events", "probe"})  # sources that keep a GPU from being reset
 
 
 class Daemon:
-    """Everything that runs, put together. `one_shot` reads logs from their beginning, to their end, in one poll."""
+    """Everything that runs, put together.
 
-    def __init__(self, settings: Settings, log: FilteringBoundLogger, world: World, *, one_shot: bool = False) -> None:
+    `one_shot` reads logs from their beginning, to their end, in one poll; `quiesced` leaves the driver alone.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        log: FilteringBoundLogger,
+        world: World,
+        *,
+        one_shot: bool = False,
+        quiesced: bool = False,
+    ) -> None:
         self._log = log
         self._clock = world.clock
         self._broken = False
         self._quiet = threading.Lock()
         self._resources = ExitStack()
+        self._state: StateDir | None = None
         if settings.state_dir is not None:
-            self._resources.callback(StateDir(Path(settings.state_dir)).close)
+            mode = ONCE if one_shot else QUIESCED if quiesced else RUNNING
+            self._state = StateDir(Path(settings.state_dir), mode)
+            self._resources.callback(self._state.close)
         self.board = Board()
-        servers = settings.engine.server if settings.engine.enabled else ()
-        sources = list(_sources(settings, servers, world, self._quiet, one_shot=one_shot))
-        for source in sources:
-            self.board.add(source.name, source.timeout)
-        for name, state in _set_aside(settings, servers):
+        self._remembered = RememberedGpus(Kept(self._state, log), settings.gpu.expected)
+        self._placer = make_placer(settings.engine.server if settings.engine.enabled else ())
+        snapshot = self.board.snapshot
+        sources = Sources(
+            settings, world, log, self._quiet, snapshot, self._placer, self._remembered, one_shot=one_shot
+        )
+        polled = list(self._listed(sources.polled(), quiesced=quiesced))
+        for name, state in sources.set_aside():
             self.board.set_aside(name, state)
-        self._runners = [Runner(source, self.board, self._clock, log) for source in sources]
-        gpus = {server.name: [str(gpu) for gpu in server.gpus] for server in servers}
-        self._window = TokenWindow(gpus, max(15.0, settings.engine.endpoint_interval))
+        self._runners = [Runner(source, self.board, self._clock, log) for source in polled]
+        self._window = TokenWindow(max(15.0, settings.engine.endpoint_interval))
+        self._placement = self._placer.place(snapshot())
         self._exposition = Exposition(
             BoardCollector(self.board.snapshot, self._derived), self._version, self._clock, self._quiet
         )
@@ -93,6 +93,8 @@ class Daemon:
         if died:
             self._log.critical("thread_died", threads=died, remedy=REPORT)
         self._expire(force=True)
+        self._placer.learn(self.board.snapshot())
+        self._placement = self._placer.place(self.board.snapshot())
         return self._exposition.render(TEXT)[0].decode(), int(bool(died))
 
     def bind(self, listen: str) -> WebServer:
@@ -100,7 +102,10 @@ class Daemon:
         return WebServer(*listen_address(listen), Pages(self._exposition, self._landing, self.pending, self._break))
 
     def serve(self, web: WebServer, stop: threading.Event) -> int:
-        """Run until `stop`; return the exit status: 0 when asked to stop, 1 when something broke that never should."""
+        """Run until `stop`; return the exit status.
+
+        0 when asked to stop, 1 when something broke that never should, RESTART when only a new process can go on.
+        """
         threads = [
             threading.Thread(target=runner.run, args=(stop,), name=runner.source.name, daemon=True)
             for runner in self._runners
@@ -124,14 +129,43 @@ class Daemon:
     def _watch(self, threads: list[threading.Thread], stop: threading.Event) -> int:
         while not self._clock.wait(stop, TICK_SECONDS):
             self._expire()
-            self._window.observe(self.board.snapshot())
+            self._join()
             dead = [thread.name for thread in threads if not thread.is_alive()]
             if dead and not stop.is_set():
                 self._log.critical("thread_died", threads=dead, remedy=REPORT)
                 return 1
             if self._broken:
                 return 1
+            if self._needs_restart():
+                return RESTART
         return 0
+
+    def _join(self) -> None:
+        """Work out what several sources say together."""
+        snapshot = self.board.snapshot()
+        self._placement = self._placer.place(snapshot)
+        if self._placement.gpus:
+            self._window.observe(snapshot, self._placement.gpus)
+
+    def _needs_restart(self) -> bool:
+        """Return whether a source can go on in a new process only, and log why."""
+        reasons = {runner.source.name: runner.restart for runner in self._runners if runner.restart is not None}
+        for source, reason in reasons.items():
+            self._log.warning("restarting", source=source, reason=reason)
+        return bool(reasons)
+
+    def _listed(self, sources: Iterable[Source], *, quiesced: bool) -> Iterator[Source]:
+        """Put every source on the board, and yield those that are polled."""
+        for source in sources:
+            if quiesced and source.name in ON_THE_DRIVER:
+                self.board.set_aside(source.name, State.QUIESCED, self._notices(source.name))
+            else:
+                self.board.add(source.name, source.timeout)
+                yield source
+
+    def _notices(self, source: str) -> Iterable[Reading]:
+        """Return what is told of a source that was let go of: which GPUs there are."""
+        return tuple(self._remembered.readings(GpuState.QUIESCED)) if source == "gpu" else ()
 
     def _break(self, error: BaseException) -> None:
         """Take note of a fault of our own in answering a request; the main loop ends the process for it."""
@@ -145,6 +179,7 @@ class Daemon:
             self._log.error("source_hung", source=name, remedy="its values are withdrawn until the call returns")
 
     def _derived(self) -> Iterator[Any]:
+        yield from self._placement.samples()
         for token in self._window.tokens:
             yield from token.samples()
 
@@ -168,73 +203,3 @@ def _age(time: float | None, now: float) -> str:
         return "never"
     seconds = round(max(0.0, now - time))
     return f"{seconds} s ago" if seconds < 120 else f"{timedelta(seconds=seconds)} ago"
-
-
-def _sources(
-    settings: Settings, servers: Sequence[ServerSettings], world: World, quiet: threading.Lock, *, one_shot: bool
-) -> Iterator[Source]:
-    """Yield what is to be polled, in the order of precedence: an endpoint is more exact than a log."""
-    if settings.gpu.enabled:
-        yield GpuSource(world.driver, world.clock, settings.gpu.interval, settings.gpu.timeout)
-    engine = settings.engine
-    endpoints = {
-        server.name: EndpointSource(
-            server.name,
-            server.metrics_url,
-            engine.endpoint_interval,
-            engine.endpoint_timeout,
-            show_histograms=engine.histograms,
-        )
-        for server in servers
-        if server.metrics_url is not None
-    }
-    yield from endpoints.values()
-    for server in servers:
-        if server.logs or server.journal is not None:
-            yield _log_source(settings, server, world.clock, endpoints.get(server.name), one_shot=one_shot)
-    if _probe_state(settings) is None:
-        probe = settings.probe
-        bench = partial(open_bench, probe.device, probe.shape, probe.batches)
-        yield ProbeSource(bench, probe.batches, quiet, world.clock, probe.interval)
-
-
-def _log_source(
-    settings: Settings, server: ServerSettings, clock: Clock, endpoint: EndpointSource | None, *, one_shot: bool
-) -> LogSource:
-    beginning = one_shot or settings.engine.read_from == "beginning"
-    dialect = VLLM if server.dialect == "auto" else DIALECTS[server.dialect]
-    log: Lines
-    if server.journal is not None:
-        log = JournalFollower(server.journal, from_beginning=beginning, follow=not one_shot, clock=clock)
-    else:
-        watcher = DirectoryWatcher()
-        log = Tailer(server.logs, from_beginning=beginning, start=dialect.start, watcher=watcher, clock=clock)
-    return LogSource(
-        server.name,
-        log,
-        dialect,
-        clock,
-        timeout=ONE_SHOT_LOG_SECONDS if one_shot else settings.engine.log_timeout,
-        poll_bytes=EVERYTHING if one_shot else POLL_BYTES,
-        is_dead=lambda: endpoint is not None and endpoint.refused,
-    )
-
-
-def _set_aside(settings: Settings, servers: Sequence[ServerSettings]) -> Iterator[tuple[str, State]]:
-    if not settings.gpu.enabled:
-        yield "gpu", State.OFF
-    if not servers:
-        yield "engine", State.ABSENT if settings.engine.enabled else State.OFF
-    state = _probe_state(settings)
-    if state is not None:
-        yield "probe", state
-
-
-def _probe_state(settings: Settings) -> State | None:
-    """Return why the probe does not run, None where it does."""
-    match settings.probe.enabled:
-        case False:
-            return State.OFF
-        case "auto" if not torch_is_there():
-            return State.ABSENT
-    return None

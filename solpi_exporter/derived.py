@@ -7,14 +7,14 @@ server is not mistaken for a slow one. See docs/probe.md for what it can and can
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TypeVar
 
 from solpi_exporter.board import Snapshot, State
 from solpi_exporter.engine.reading import EngineFacts, EngineReading
-from solpi_exporter.gpu.source import GpuReading
+from solpi_exporter.gpu.reading import BusyTotal, GpuReading
 from solpi_exporter.metric import Metric, Sample
 
 WINDOW_SECONDS = 60.0
@@ -90,14 +90,6 @@ def token_from_reports(activity: float, running: Sequence[float], rates: Sequenc
 
 
 @dataclass(frozen=True, slots=True)
-class _Busy:
-    """Busy seconds and gaps of every GPU, by UUID."""
-
-    time: float
-    gpus: Mapping[str, tuple[float, int]]
-
-
-@dataclass(frozen=True, slots=True)
 class _Point:
     time: float
     reading: EngineReading
@@ -111,42 +103,38 @@ _Kind = TypeVar("_Kind")
 class TokenWindow:
     """Two minutes of totals, and the engine tokens that they yield now.
 
-    `gpus` maps each server to its GPUs (UUID or NVML index as text); one that names none has the host's only GPU.
     `interval` is the distance of the engine's readings in seconds.
     """
 
-    gpus: Mapping[str, Sequence[str]]
     interval: float = 15.0
     tokens: tuple[EngineToken, ...] = ()
-    _busy: deque[_Busy] = field(default_factory=deque)
+    _busy: dict[str, deque[BusyTotal]] = field(default_factory=dict)
     _points: dict[tuple[str, str, str], _Points] = field(default_factory=dict)
 
-    def observe(self, snapshot: Snapshot) -> None:
-        """Take in a snapshot and work out every engine's token from the window that ends with it."""
-        gpus = list(_readings(snapshot, GpuReading))
+    def observe(self, snapshot: Snapshot, gpus: Mapping[str, Set[str]]) -> None:
+        """Take in a snapshot and work out every engine's token from the window that ends with it.
+
+        `gpus` maps each server to the UUIDs of its GPUs; a server without any, or with unknown ones, has no token.
+        """
         facts = {fact.server: fact for _, fact in _readings(snapshot, EngineFacts)}
-        self._take_busy(gpus)
+        self._take_busy(reading for _, reading in _readings(snapshot, GpuReading))
         self._take_engines(snapshot)
-        self.tokens = tuple(self._tokens({reading.uuid: reading for _, reading in gpus}, facts))
+        self.tokens = tuple(self._tokens(gpus, facts))
 
     @property
     def _keep(self) -> float:
         return max(KEEP_SECONDS, 2 * STALE_INTERVALS * self.interval)
 
-    def _take_busy(self, gpus: Iterable[tuple[float, GpuReading]]) -> None:
-        known = {
-            reading.uuid: (time, reading.busy_seconds, reading.gaps)
-            for time, reading in gpus
-            if reading.up and reading.busy_seconds is not None
-        }
-        if not known:
-            self._busy.clear()
-            return
-        time = max(time for time, _, _ in known.values())
-        if not self._busy or time > self._busy[-1].time:
-            self._busy.append(_Busy(time, {uuid: (seconds, gaps) for uuid, (_, seconds, gaps) in known.items()}))
-        while self._busy[0].time < time - self._keep:
-            self._busy.popleft()
+    def _take_busy(self, gpus: Iterable[GpuReading]) -> None:
+        known = {reading.uuid: reading.busy for reading in gpus if reading.up and reading.busy is not None}
+        for gone in self._busy.keys() - known.keys():
+            del self._busy[gone]
+        for uuid, total in known.items():
+            totals = self._busy.setdefault(uuid, deque())
+            if not totals or total.time > totals[-1].time:
+                totals.append(total)
+            while totals[0].time < total.time - self._keep:
+                totals.popleft()
 
     def _take_engines(self, snapshot: Snapshot) -> None:
         seen: set[tuple[str, str, str]] = set()
@@ -159,30 +147,21 @@ class TokenWindow:
         for gone in self._points.keys() - seen:
             del self._points[gone]
 
-    def _tokens(self, gpus: Mapping[str, GpuReading], facts: Mapping[str, EngineFacts]) -> Iterator[EngineToken]:
-        chosen = {server: self._gpus_of(server, gpus) for server in self.gpus}
+    def _tokens(self, gpus: Mapping[str, Set[str]], facts: Mapping[str, EngineFacts]) -> Iterator[EngineToken]:
         for (server, engine, basis), points in self._points.items():
-            uuids = chosen[server]
-            shared = any(uuids & other for name, other in chosen.items() if name != server)
+            uuids = gpus.get(server, frozenset())
+            shared = any(uuids & other for name, other in gpus.items() if name != server)
             if uuids and not shared and self._is_alone(server, engine) and not _is_pipelined(facts.get(server)):
                 result = self._by_endpoint(points, uuids) if basis == "endpoint" else self._by_log(points, uuids)
                 if result is not None:
                     yield EngineToken(server, engine, basis, *result)
 
-    def _gpus_of(self, server: str, gpus: Mapping[str, GpuReading]) -> set[str]:
-        """Return the UUIDs of a server's GPUs; empty where that would be a guess."""
-        named = self.gpus.get(server, ())
-        if not named:
-            return set(gpus) if len(gpus) == 1 else set()
-        found = {uuid for uuid, reading in gpus.items() if uuid in named or str(reading.index) in named}
-        return found if len(found) == len(named) else set()
-
     def _is_alone(self, server: str, engine: str) -> bool:
         """Whether no other engine of the server runs, on GPUs that nobody can tell from this one's."""
         return all(other == engine for name, other, _ in self._points if name == server)
 
-    def _by_endpoint(self, points: _Points, uuids: set[str]) -> tuple[float, float] | None:
-        ends = self._window(points)
+    def _by_endpoint(self, points: _Points, uuids: Set[str]) -> tuple[float, float] | None:
+        ends = self._window(points, uuids)
         if ends is None:
             return None
         start, end = ends
@@ -191,8 +170,8 @@ class TokenWindow:
             return None
         return token_from_totals(_totals(start.reading, 0.0), _totals(end.reading, busy))
 
-    def _by_log(self, points: _Points, uuids: set[str]) -> tuple[float, float] | None:
-        ends = self._window(points)
+    def _by_log(self, points: _Points, uuids: Set[str]) -> tuple[float, float] | None:
+        ends = self._window(points, uuids)
         if ends is None:
             return None
         start, end = ends
@@ -204,12 +183,13 @@ class TokenWindow:
         rates = [report.generation_tokens_per_second or 0.0 for report in reports]
         return token_from_reports(busy / (end.time - start.time), running, rates)
 
-    def _window(self, points: _Points) -> tuple[_Point, _Point] | None:
+    def _window(self, points: _Points, uuids: Set[str]) -> tuple[_Point, _Point] | None:
         """Return the newest point that the GPU readings already reach, and one about a minute before it."""
-        if not self._busy:
+        totals = [self._busy[uuid] for uuid in uuids if uuid in self._busy]
+        if len(totals) < len(uuids):
             return None
-        now = self._busy[-1].time
-        reached = [point for point in points if self._busy[0].time <= point.time <= now]
+        begin, now = max(one[0].time for one in totals), min(one[-1].time for one in totals)
+        reached = [point for point in points if begin <= point.time <= now]
         if not reached or now - reached[-1].time > STALE_INTERVALS * self.interval:
             return None
         end = reached[-1]
@@ -217,7 +197,7 @@ class TokenWindow:
         start = older[-1] if older else reached[0]
         return (start, end) if end.time - start.time >= MIN_WINDOW_SECONDS else None
 
-    def _busy_between(self, start: float, end: float, uuids: set[str]) -> float | None:
+    def _busy_between(self, start: float, end: float, uuids: Set[str]) -> float | None:
         """Return the busy seconds of the least busy GPU: a starved rank makes its peers spin at 100 %.
 
         None where a stretch is missing from one of them: what it did then is not known.
@@ -227,12 +207,12 @@ class TokenWindow:
         return min(known) if len(known) == len(spans) else None
 
     def _busy_at(self, time: float, uuid: str) -> tuple[float, int] | None:
-        """Return a GPU's busy seconds at an instant between two polls, in proportion, and its gaps until then."""
-        for before, after in pairwise(self._busy):
-            if before.time <= time <= after.time and uuid in before.gpus and uuid in after.gpus:
-                (seconds, gaps), (later, later_gaps) = before.gpus[uuid], after.gpus[uuid]
+        """Return a GPU's busy seconds at an instant between two readings, in proportion, and its gaps until then."""
+        for before, after in pairwise(self._busy[uuid]):
+            if before.time <= time <= after.time:
                 share = (time - before.time) / (after.time - before.time)
-                return (seconds + share * (later - seconds), gaps) if gaps == later_gaps else None
+                seconds = before.seconds + share * (after.seconds - before.seconds)
+                return (seconds, before.gaps) if before.gaps == after.gaps else None
         return None
 
 

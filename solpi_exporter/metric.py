@@ -33,7 +33,7 @@ class Distribution:
     sum: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)  # each is made once; as a key it is looked up for every sample
 class Metric:
     """One row of the metric reference; `help` names unit and origin, `labels` the label names in their order."""
 

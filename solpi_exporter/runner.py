@@ -9,14 +9,18 @@ from structlog.typing import FilteringBoundLogger
 
 from solpi_exporter.board import Board
 from solpi_exporter.clock import Clock
-from solpi_exporter.source import Source, SourceAbsent, SourceError
+from solpi_exporter.source import NeedsRestart, Source, SourceAbsent, SourceError
 
 
 class Runner:
-    """Polls one source on its interval until told to stop, and says on the board how that went."""
+    """Polls one source on its interval until told to stop, and says on the board how that went.
+
+    `restart` is why the source needs a new process, None while it does not.
+    """
 
     def __init__(self, source: Source, board: Board, clock: Clock, log: FilteringBoundLogger) -> None:
         self.source = source
+        self.restart: str | None = None
         self._board = board
         self._clock = clock
         self._log = log.bind(source=source.name)
@@ -44,6 +48,8 @@ class Runner:
         except Exception as error:  # noqa: BLE001 - the one place where a source may fail in any way it likes
             self._board.fail(name, error, self._clock.real())
             self._complain(error)
+            if isinstance(error, NeedsRestart):
+                self.restart = str(error)
         else:
             self._board.succeed(name, readings, self._clock.real(), self._clock.time(), self._clock.monotonic())
             self._recover()

@@ -58,3 +58,7 @@ class SourceError(Exception):
 
 class SourceAbsent(SourceError):
     """The thing to be read is not there at all: no driver, no torch. Not an outage unless it once was."""
+
+
+class NeedsRestart(SourceError):
+    """Only a new process can go on, since what was loaded into this one no longer fits; the message says why."""

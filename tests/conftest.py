@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.nvml_stub import build
+
 GOLDEN = Path(__file__).parent / "golden"
 
 
@@ -40,3 +42,10 @@ def find_tool(name: str) -> str:
 def tool() -> Callable[[str], str]:
     """Return the look-up of programs."""
     return find_tool
+
+
+@pytest.fixture(scope="session")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the stand-in for NVIDIA's management library, built once."""
+    find_tool("gcc")
+    return build(tmp_path_factory.mktemp("nvml"))

@@ -13,7 +13,7 @@ import structlog
 from structlog.testing import LogCapture
 from structlog.typing import FilteringBoundLogger
 
-from solpi_exporter.gpu.driver import Unavailable
+from solpi_exporter.gpu.driver import NOT_SUPPORTED, Device, Unavailable, XidEvent
 from solpi_exporter.metric import Kind, Metric, Sample
 from solpi_exporter.probe.bench import EAGER_SYNC, BatchResult, Identity, ModeResult
 from solpi_exporter.probe.split import Split
@@ -90,13 +90,20 @@ Answer = Any
 
 @dataclass(slots=True)
 class FakeDriver:
-    """GPUs as dicts from call to answer; an exception as an answer is raised."""
+    """GPUs as dicts from a call, `field ID SCOPE`, `gpm ID` or `samples KIND` to its answer.
+
+    An exception as an answer is raised, a callable is called. `instances` holds a GPU's MIG instances by its index.
+    """
 
     gpus: list[dict[str, Answer]]
     system: dict[str, Answer] = field(default_factory=dict)
     connects: list[Exception | None] = field(default_factory=list)
+    instances: dict[int, list[dict[str, Answer]]] = field(default_factory=dict)
+    events: list[XidEvent | Exception | None] = field(default_factory=list)
     calls: list[tuple[int, str]] = field(default_factory=list)
+    epoch: int = 1
     closed: bool = False
+    _seen: set[Device] = field(default_factory=set)
 
     def connect(self) -> None:
         error = self.connects.pop(0) if self.connects else None
@@ -106,20 +113,55 @@ class FakeDriver:
     def query(self, call: str, *args: int) -> Answer:
         return _answer({"nvmlDeviceGetCount": len(self.gpus), **self.system}, call)
 
-    def query_gpu(self, index: int, call: str, *args: int) -> Answer:
-        self.calls.append((index, call))
-        return _answer(self.gpus[index], call)
+    def ask(self, device: Device, call: str, *args: int) -> Answer:
+        self.calls.append((device.gpu, call))
+        answers = self._answers(device)
+        exact = " ".join([call, *map(str, args)])
+        return _answer(answers, exact if exact in answers else call)
+
+    def fields(self, device: Device, wanted: Sequence[tuple[int, int]]) -> Mapping[tuple[int, int], float]:
+        self.calls.append((device.gpu, "nvmlDeviceGetFieldValues"))
+        answers = self._answers(device)
+        known = {one: f"field {one[0]} {one[1]}" for one in wanted}
+        return {one: _answer(answers, key) for one, key in known.items() if key in answers}
+
+    def activity(self, device: Device, wanted: Sequence[int]) -> Mapping[int, float]:
+        self.calls.append((device.gpu, "gpm"))
+        answers = self._answers(device)
+        known = {one: _answer(answers, f"gpm {one}") for one in wanted if f"gpm {one}" in answers}
+        if not known:
+            raise Unavailable("GPM: not on this GPU", NOT_SUPPORTED)
+        first = device not in self._seen
+        self._seen.add(device)
+        return {} if first else known
+
+    def samples(self, device: Device, kind: int, since: int) -> list[tuple[int, int]]:
+        self.calls.append((device.gpu, "nvmlDeviceGetSamples"))
+        return [one for one in _answer(self._answers(device), f"samples {kind}") if one[0] > since]
+
+    def wait_xid(self, seconds: float) -> XidEvent | None:
+        event = self.events.pop(0) if self.events else None
+        if isinstance(event, Exception):
+            raise event
+        return event
 
     def close(self) -> None:
         self.closed = True
+
+    def _answers(self, device: Device) -> dict[str, Answer]:
+        if device.instance is None:
+            return self.gpus[device.gpu]
+        listed = self.instances.get(device.gpu, [])
+        return listed[device.instance] if device.instance < len(listed) else {}
 
 
 def _answer(answers: Mapping[str, Answer], call: str) -> Answer:
     if call not in answers:
         raise Unavailable(call)
-    if isinstance(answers[call], Exception):
-        raise answers[call]
-    return answers[call]
+    answer = answers[call]() if callable(answers[call]) else answers[call]
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
 
 
 @dataclass(slots=True)

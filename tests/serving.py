@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from solpi_exporter.config import Settings
-from solpi_exporter.daemon import Daemon, World
+from solpi_exporter.daemon import Daemon
+from solpi_exporter.sources import World
 from tests.fakes import capturing_log
 from tests.http_client import Answer, request
 

@@ -143,3 +143,15 @@ def test_a_snapshot_does_not_change() -> None:
     board.succeed("a", [FakeReading("x", 2.0)], now=2.0, wall=101.0)
 
     assert values(list(before.entries[0].samples()))["solpi_test_value"] == {("x",): 1.0}
+
+
+def test_what_is_set_aside_may_show_what_is_known() -> None:
+    """A source that was let go of is no outage, and keeps what was remembered of it."""
+    board = Board()
+    board.set_aside("a", State.QUIESCED, [FakeReading("x", 1.0, events=7.0)])
+
+    assert entry(board).state is State.QUIESCED
+    assert values(list(entry(board).samples())) == {
+        "solpi_test_value": {("x",): 1.0},
+        "solpi_test_events_total": {("x",): 7.0},
+    }

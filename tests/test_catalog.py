@@ -30,9 +30,9 @@ def test_names_follow_the_conventions(metric: Metric) -> None:
     assert not re.search(r"percent|milli|mega|_ms|_mb|_mhz|_mib", metric.name)
 
 
-def test_histograms_are_in_seconds() -> None:
-    """Their bounds are seconds everywhere."""
-    assert all(metric.name.endswith("_seconds") for metric in METRICS if metric.kind is Kind.HISTOGRAM)
+def test_histograms_have_a_unit() -> None:
+    """Their bounds are seconds, or shares of a whole."""
+    assert all(metric.name.endswith(("_seconds", "_ratio")) for metric in METRICS if metric.kind is Kind.HISTOGRAM)
 
 
 def test_the_reference_in_docs_is_current() -> None:

@@ -1,19 +1,25 @@
 """The daemon as a whole: what disturbs one source disturbs no other, and how it ends."""
 
+import os
 import threading
 import time
 from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import cast
 
 import pytest
 
-from solpi_exporter import daemon as module
+from solpi_exporter import sources as module
 from solpi_exporter.clock import SystemClock
 from solpi_exporter.config import EngineSettings, GpuSettings, ProbeSettings, ServerSettings, Settings
-from solpi_exporter.daemon import Daemon, World
-from solpi_exporter.gpu.driver import DriverAbsent
+from solpi_exporter.daemon import RESTART, Daemon
+from solpi_exporter.gpu.driver import Driver, DriverAbsent
 from solpi_exporter.probe.bench import BatchResult
 from solpi_exporter.runner import Runner
-from tests.fakes import FakeBench, FakeDriver, batch_result, capturing_log
+from solpi_exporter.source import NeedsRestart
+from solpi_exporter.sources import Sources, World
+from solpi_exporter.statedir import QUIESCED, RUNNING, Holder, holder
+from tests.fakes import FakeBench, FakeDriver, FakeSource, batch_result, capturing_log
 from tests.serving import eventually, serving
 
 NO_PROBE = ProbeSettings(enabled=False)
@@ -38,7 +44,6 @@ def test_a_hanging_driver_disturbs_nothing_else() -> None:
         assert running.get("/-/ready").status == 503
         assert running.get("/-/healthy").status == 200
         assert eventually(lambda: 'solpi_source_up{source="gpu"} 0.0' in running.metrics())
-        assert 'solpi_source_polls_total{outcome="timeout",source="gpu"} 1.0' in running.metrics()
         assert running.get("/-/ready").status == 200
         begun = time.monotonic()
         running.stop.set()
@@ -107,7 +112,7 @@ def test_what_is_not_asked_for_is_absent_or_off(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_once_does_not_wait_for_what_hangs() -> None:
-    """A source that has not answered within its timeout is told as down."""
+    """A driver that has not answered within its time is told as down, in one line."""
     driver = HangingDriver([CARD])
     driver.free = threading.Event()
     log, captured = capturing_log()
@@ -117,7 +122,8 @@ def test_once_does_not_wait_for_what_hangs() -> None:
     driver.free.set()
 
     assert 'solpi_source_up{source="gpu"} 0.0' in text
-    assert [entry["event"] for entry in captured.entries] == ["source_hung"]
+    assert [(entry["event"], entry["source"]) for entry in captured.entries] == [("source_failed", "gpu")]
+    assert "does not answer" in captured.entries[0]["error"]
     assert status == 0
 
 
@@ -154,6 +160,71 @@ def test_probe_and_scrape_share_one_lock(monkeypatch: pytest.MonkeyPatch) -> Non
         benches[0].done.set()
         assert eventually(lambda: 'solpi_probe_runs_total{outcome="success"} 1.0' in running.metrics())
         assert not running.daemon._quiet.locked()
+
+
+class Untouchable:
+    """A driver, or a bench, that must not be asked for anything."""
+
+    def __getattr__(self, name: str) -> object:
+        raise AssertionError(f"{name} was asked for")
+
+    def __call__(self, *_: object) -> object:
+        raise AssertionError("it was called")
+
+
+def test_a_quiesced_daemon_leaves_the_driver_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """GPUs and probe are told as quiesced, neither down nor failing; the engine is read as before."""
+    monkeypatch.setattr(module, "torch_is_there", lambda: True)
+    monkeypatch.setattr(module, "open_bench", Untouchable())
+    server = ServerSettings(name="s", log="/nowhere/vllm.log")
+    log, _ = capturing_log()
+    world = World(SystemClock(), cast(Driver, Untouchable()))
+
+    text, _ = Daemon(Settings(engine=EngineSettings(server=(server,))), log, world, quiesced=True).once()
+
+    for source in ("gpu", "gpu_events", "probe"):
+        assert f'solpi_source_state{{source="{source}",state="quiesced"}} 1.0' in text
+        assert f'solpi_source_state{{source="{source}",state="down"}} 0.0' in text
+        assert f'solpi_source_up{{source="{source}"}}' not in text
+    assert 'solpi_source_up{source="engine_log/s"} 0.0' in text
+
+
+def test_what_is_off_stays_off_when_quiesced() -> None:
+    """It does not come back when that ends."""
+    log, _ = capturing_log()
+    settings = Settings(gpu=GpuSettings(enabled=False), probe=NO_PROBE)
+
+    text, _ = Daemon(settings, log, World(), quiesced=True).once()
+
+    assert 'solpi_source_state{source="gpu",state="off"} 1.0' in text
+    assert 'solpi_source_state{source="probe",state="off"} 1.0' in text
+
+
+@pytest.mark.parametrize(("quiesced", "mode"), [(False, RUNNING), (True, QUIESCED)])
+def test_the_state_directory_says_the_mode(tmp_path: Path, quiesced: bool, mode: str) -> None:
+    """So that a command sees whether it was followed."""
+    log, _ = capturing_log()
+    daemon = Daemon(Settings(state_dir=str(tmp_path), probe=NO_PROBE), log, World(), quiesced=quiesced)
+
+    assert holder(tmp_path) == Holder(os.getpid(), mode)
+    daemon._resources.close()
+
+
+def test_a_source_that_needs_a_new_process_ends_the_daemon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In order, with its reason in the log and the status that makes systemd start another."""
+    source = FakeSource([NeedsRestart("the library is an old one")], name="gpu")
+    monkeypatch.setattr(Sources, "polled", lambda _: iter([source]))
+    log, captured = capturing_log()
+    daemon = Daemon(Settings(), log, World())
+
+    status = daemon.serve(daemon.bind("127.0.0.1:0"), threading.Event())
+
+    assert status == RESTART == os.EX_TEMPFAIL
+    assert source.closed
+    assert [(entry["event"], entry.get("reason")) for entry in captured.entries[1:]] == [
+        ("restarting", "the library is an old one"),
+        ("stopped", None),
+    ]
 
 
 class HoldingBench:

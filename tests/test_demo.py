@@ -38,6 +38,15 @@ QUERIES = {
         "abs(sum by (batch) (solpi_probe_phase_seconds)"
         ' - sum by (batch) (solpi_probe_token_seconds{mode="eager_sync"})) < 1e-9'
     ),
+    "joules a token": (
+        "sum by (instance, server) (rate(solpi_gpu_energy_joules_total[20s])"
+        " * on (instance, uuid) group_right solpi_engine_gpu_info)"
+        " / sum by (instance, server) (rate(solpi_engine_generation_tokens_total[20s])) > 0.02 < 20"
+    ),
+    "the sawtooth": "sum by (le, uuid) (rate(solpi_gpu_utilization_samples_ratio_bucket[20s])) > 0",
+    "XIDs have a class": (
+        'solpi_gpu_xid_errors_total{xid="79"} * on (instance, xid) group_left (class, action) solpi_xid_info == 0'
+    ),
     "scrapes succeed": "min_over_time(up[1m]) == 1",
 }
 

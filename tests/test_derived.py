@@ -14,7 +14,7 @@ from solpi_exporter.derived import (
     token_from_totals,
 )
 from solpi_exporter.engine.reading import EngineFacts, EngineReading
-from solpi_exporter.gpu.source import GpuReading
+from solpi_exporter.gpu.reading import BusyTotal, GpuReading, GpuState
 from solpi_exporter.metric import Distribution
 from solpi_exporter.source import SourceError
 
@@ -56,18 +56,24 @@ def test_lost_is_never_negative() -> None:
     assert {sample.metric.name: sample.value for sample in token.samples()}["solpi_engine_control_ratio"] == 0.0
 
 
+def gpu(now: float, busy: float | None, *, gaps: int = 0, index: int = 0) -> GpuReading:
+    """Return a GPU that has been busy for some seconds until now."""
+    total = None if busy is None else BusyTotal(now, busy, gaps)
+    return GpuReading(index, f"GPU-{index}", GpuState.OK, busy=total)
+
+
 class Host:
     """A board that is told readings second by second, and the window over it."""
 
-    def __init__(self, gpus: dict[str, list[str]] | None = None) -> None:
+    def __init__(self, gpus: dict[str, set[str]] | None = None) -> None:
         self.board = Board()
         for source in ("gpu", "engine_endpoint/s", "engine_endpoint/t", "engine_log/s"):
             self.board.add(source, 10.0)
-        self.window = TokenWindow(gpus or {"s": []})
+        self.gpus = gpus or {"s": {"GPU-0"}}
+        self.window = TokenWindow()
 
     def gpu(self, now: float, *busy: float) -> None:
-        readings = [GpuReading(index, f"GPU-{index}", True, seconds) for index, seconds in enumerate(busy)]
-        self.board.succeed("gpu", readings, now, now)
+        self.board.succeed("gpu", [gpu(now, seconds, index=index) for index, seconds in enumerate(busy)], now, now)
 
     def endpoint(self, now: float, steps: float, server: str = "s", engine: str = "0", itl: float = 0.05) -> None:
         latency = Distribution((), (), steps * 8, steps * 8 * itl)
@@ -75,7 +81,7 @@ class Host:
         self.board.succeed(f"engine_endpoint/{server}", [reading], now, now)
 
     def observe(self) -> tuple[EngineToken, ...]:
-        self.window.observe(self.board.snapshot())
+        self.window.observe(self.board.snapshot(), self.gpus)
         return self.window.tokens
 
     def run(self, seconds: int, activity: float = 0.6, *, start: int = 0) -> tuple[EngineToken, ...]:
@@ -158,25 +164,17 @@ def test_an_idle_hour_is_not_a_loss() -> None:
 @pytest.mark.parametrize(
     ("gpus", "expected"),
     [
-        ({"s": []}, None),
-        ({"s": ["1"]}, 0.03),
-        ({"s": ["GPU-1"]}, 0.03),
-        ({"s": ["0", "1"]}, 0.005),
-        ({"s": ["7"]}, None),
-        ({"s": ["1", "7"]}, None),
+        (set(), None),
+        ({"GPU-1"}, 0.03),
+        ({"GPU-0", "GPU-1"}, 0.005),
+        ({"GPU-7"}, None),
+        ({"GPU-1", "GPU-7"}, None),
     ],
-    ids=[
-        "several, none named",
-        "by index",
-        "by UUID",
-        "the least busy of a group",
-        "not there",
-        "one of them not there",
-    ],
+    ids=["not known", "one of two", "the least busy of a group", "not there", "one of them not there"],
 )
-def test_which_gpus_are_a_servers(gpus: dict[str, list[str]], expected: float | None) -> None:
-    """Named ones, or the only one; of several that are not named, any choice would be a guess."""
-    host = Host(gpus)
+def test_the_least_busy_gpu_of_a_server_counts(gpus: set[str], expected: float | None) -> None:
+    """Of all its GPUs; where one of them is not read, or none is known, there is no token."""
+    host = Host({"s": gpus})
     for now in range(0, 91, 5):
         host.gpu(now, now * 0.1, now * 0.6)
         if now % 15 == 0:
@@ -188,7 +186,7 @@ def test_which_gpus_are_a_servers(gpus: dict[str, list[str]], expected: float | 
 
 def test_a_gpu_of_two_servers_belongs_to_neither() -> None:
     """Its busy seconds are of both."""
-    host = Host({"s": [], "t": []})
+    host = Host({"s": {"GPU-0"}, "t": {"GPU-0"}})
     for now in range(0, 91, 15):
         host.gpu(now, now * 0.6)
         host.endpoint(now, now * 20.0, "s")
@@ -212,13 +210,13 @@ def test_history_is_forgotten() -> None:
     host = Host()
     host.run(3600)
 
-    assert len(host.window._busy) <= 25
+    assert len(host.window._busy["GPU-0"]) <= 25
     assert all(len(points) <= 9 for points in host.window._points.values())
 
 
 def test_a_server_that_is_down_still_has_its_gpu() -> None:
     """B shares A's GPU and is only loading: its busy seconds are not A's."""
-    host = Host({"s": ["0"], "t": ["0"]})
+    host = Host({"s": {"GPU-0"}, "t": {"GPU-0"}})
 
     assert host.run(90) == ()
 
@@ -229,7 +227,7 @@ def test_a_gap_in_the_gpus_readings_is_no_loss() -> None:
     for now in range(0, 91, 5):
         gaps = int(now >= 60)
         seconds = now * 0.6 - (18 if gaps else 0)
-        host.board.succeed("gpu", [GpuReading(0, "GPU-0", True, seconds, gaps)], now, now)
+        host.board.succeed("gpu", [gpu(now, seconds, gaps=gaps)], now, now)
         if now % 15 == 0:
             host.endpoint(now, now * 20.0)
         host.observe()
@@ -241,7 +239,7 @@ def test_a_gpu_without_utilisation_gives_no_token() -> None:
     """Under MIG there is none; it is not 100 % lost."""
     host = Host()
     for now in range(0, 91, 15):
-        host.board.succeed("gpu", [GpuReading(0, "GPU-0", True, None)], now, now)
+        host.board.succeed("gpu", [gpu(now, None)], now, now)
         host.endpoint(now, now * 20.0)
         host.observe()
 

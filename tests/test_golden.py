@@ -8,18 +8,28 @@ from pathlib import Path
 
 import pytest
 
+from solpi_exporter.board import Board
 from solpi_exporter.clock import SystemClock
-from solpi_exporter.config import EngineSettings, GpuSettings, ProbeSettings, ServerSettings, Settings
-from solpi_exporter.daemon import World
-from solpi_exporter.gpu.driver import DriverAbsent
+from solpi_exporter.collector import BoardCollector
+from solpi_exporter.config import EngineSettings, GpuSettings, HostSettings, ProbeSettings, ServerSettings, Settings
+from solpi_exporter.demo.recording import frames_of, load_device
+from solpi_exporter.exposition import Exposition
+from solpi_exporter.gpu.driver import Device, DriverAbsent
+from solpi_exporter.gpu.events import XidSource
+from solpi_exporter.gpu.recording import Recording, load, recording_of
 from solpi_exporter.gpu.replay import ReplayDriver
+from solpi_exporter.gpu.source import GpuSource
+from solpi_exporter.runner import Runner
+from solpi_exporter.sources import World
 from tests.conftest import GOLDEN
-from tests.fakes import RECORDINGS, SHIPPED, FakeDriver, load_json
+from tests.fakes import RECORDINGS, SHIPPED, FakeClock, FakeDriver, capturing_log, load_json
 from tests.serving import comparable, serving
 
 LOGS = sorted([*RECORDINGS.rglob("*.log"), *SHIPPED.rglob("*.log")])
 EXPOSITIONS = sorted([*RECORDINGS.rglob("*.metrics*.txt"), *SHIPPED.rglob("*.metrics.txt")])
-WITHOUT = {"gpu": GpuSettings(enabled=False), "probe": ProbeSettings(enabled=False)}
+PHASES = ("idle", "eager_b1", "graph_b1", "matmul")
+NO_HOST = HostSettings(enabled=False)  # this machine's
+WITHOUT = {"gpu": GpuSettings(enabled=False), "probe": ProbeSettings(enabled=False), "host": NO_HOST}
 
 
 def name_of(path: Path) -> str:
@@ -75,22 +85,48 @@ def test_recorded_endpoint(
         golden(name_of(path), comparable(daemon.metrics()))
 
 
-@pytest.mark.parametrize("phase", ["idle", "eager_b1", "graph_b1", "matmul"])
-def test_recorded_gpu(phase: str, golden: Callable[[str, str], None]) -> None:
-    """What the recorded H200 yields in one phase of its load."""
-    samples = load_json(RECORDINGS / "h200-nvml" / "readings.json")
-    device = load_json(SHIPPED / "vllm-0.24.0-h200" / "device.json")
-    time = [sample["t"] for sample in samples if sample["phase"] == phase][5]
-    settings = Settings(engine=EngineSettings(enabled=False), probe=ProbeSettings(enabled=False))
+def played(recording: Recording, start: float, seconds: float) -> str:
+    """Return what is shown at the end of a stretch of a recording that is polled every 5 s."""
+    clock = FakeClock(now=start, wall=0.0)
+    driver = ReplayDriver(recording, clock.monotonic)
+    gpu = GpuSource(driver, clock, 5.0, 10.0)
+    uuid = driver.ask(Device(0), "nvmlDeviceGetUUID")
+    sources = (gpu, XidSource(driver, clock, lambda: [(0, uuid)]))
+    board = Board()
+    log, _ = capturing_log()
+    for source in sources:
+        board.add(source.name, source.timeout)
+    runners = [Runner(source, board, clock, log) for source in sources]
+    while clock.now <= start + seconds:
+        for runner in runners:
+            runner.poll()
+        clock.now += 5.0
+    exposition = Exposition(BoardCollector(board.snapshot), lambda: board.snapshot().version, clock, threading.Lock())
+    return comparable(exposition.render()[0].decode())
 
-    with serving(settings, World(SystemClock(), ReplayDriver(device, samples, lambda: time))) as daemon:
-        golden(f"h200-nvml__{phase}.prom", comparable(daemon.metrics()))
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_recorded_load(phase: str, golden: Callable[[str, str], None]) -> None:
+    """What the H200 of the lab shows at the end of one phase of its load."""
+    samples = load_json(RECORDINGS / "h200-nvml" / "readings.json")
+    times = [sample["t"] for sample in samples if sample["phase"] == phase]
+    start = times[0] if phase != "idle" else times[-6]
+    recording = recording_of([(samples[0]["t"], load_device()), *frames_of(samples)])
+
+    golden(f"h200-nvml__{phase}.prom", played(recording, start, min(5.0, times[-1] - start)))
+
+
+def test_recorded_gpu(golden: Callable[[str, str], None]) -> None:
+    """Every family that an H200 shows, after the load of `benchmarks/gpu_load.py`."""
+    recording = load((RECORDINGS / "h200-nvml" / "recording.json").read_text())
+
+    golden("h200-nvml__recording.prom", played(recording, recording.start, 40.0))
 
 
 def test_nothing_there(golden: Callable[[str, str], None]) -> None:
     """No driver, no engine, no probe: a valid exposition that says so."""
     driver = FakeDriver([], connects=[DriverAbsent("no NVIDIA driver")] * 1000)
-    settings = Settings(probe=ProbeSettings(enabled=False))
+    settings = Settings(probe=ProbeSettings(enabled=False), host=NO_HOST)
 
     with serving(settings, World(SystemClock(), driver)) as daemon:
         golden("nothing.prom", comparable(daemon.metrics()))
@@ -98,7 +134,7 @@ def test_nothing_there(golden: Callable[[str, str], None]) -> None:
 
 def test_every_golden_file_is_a_test() -> None:
     """A file that nothing compares with would be a claim that nobody checks."""
-    phases = {f"h200-nvml__{phase}.prom" for phase in ("idle", "eager_b1", "graph_b1", "matmul")}
+    phases = {f"h200-nvml__{phase}.prom" for phase in (*PHASES, "recording")}
     expected = {name_of(path) for path in (*LOGS, *EXPOSITIONS)} | phases | {"nothing.prom"}
 
     assert {path.name for path in GOLDEN.iterdir()} == expected

@@ -6,7 +6,7 @@ from structlog.testing import LogCapture
 
 from solpi_exporter.board import Board, Outcome, State
 from solpi_exporter.runner import Runner
-from solpi_exporter.source import SourceAbsent, SourceError
+from solpi_exporter.source import NeedsRestart, SourceAbsent, SourceError
 from tests.fakes import FakeClock, FakeReading, FakeSource, capturing_log
 
 
@@ -100,3 +100,18 @@ def test_outcomes_are_counted() -> None:
 
     polls = board.snapshot().entries[0].polls
     assert (polls[Outcome.SUCCESS], polls[Outcome.FAILURE], polls[Outcome.TIMEOUT]) == (2, 1, 0)
+
+
+def test_a_need_for_a_new_process_is_remembered() -> None:
+    """It is a failed poll like any other, and the daemon finds the reason."""
+    runner, board, captured = runner_of(FakeSource([SourceError("no"), NeedsRestart("the library is an old one"), []]))
+    runner.poll()
+    assert runner.restart is None
+
+    runner.poll()
+    assert runner.restart == "the library is an old one"
+    assert board.snapshot().entries[0].state is State.DOWN
+    assert captured.entries[-1]["error"] == "the library is an old one"
+
+    runner.poll()
+    assert runner.restart == "the library is an old one"

@@ -6,6 +6,8 @@ from solpi_exporter import __version__
 from solpi_exporter.cli.demo import demo
 from solpi_exporter.cli.metrics import metrics
 from solpi_exporter.cli.probe import probe
+from solpi_exporter.cli.quiesce import quiesce, resume
+from solpi_exporter.cli.record import record
 from solpi_exporter.cli.serve import check, once, run
 
 
@@ -19,5 +21,5 @@ def main() -> None:
     """
 
 
-for command in (run, once, demo, check, probe, metrics):
+for command in (run, once, demo, check, quiesce, resume, record, probe, metrics):
     main.add_command(command)

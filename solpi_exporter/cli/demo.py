@@ -10,13 +10,14 @@ from typing import Any
 import click
 
 from solpi_exporter.cli.options import common_options, flags_tree, settings_from
-from solpi_exporter.cli.serve import leave, serve, stop_on_signals
+from solpi_exporter.cli.serve import leave, serve
+from solpi_exporter.cli.signals import stop_on_signals
 from solpi_exporter.clock import FastClock
-from solpi_exporter.daemon import World
-from solpi_exporter.demo.recording import RUNS, load_device, load_run
+from solpi_exporter.demo.recording import RUNS, load_run
 from solpi_exporter.demo.stage import playing
 from solpi_exporter.demo.timeline import Timeline
 from solpi_exporter.gpu.replay import ReplayDriver
+from solpi_exporter.sources import World
 
 CHAPTERS = {
     "a-before": "launched kernel by kernel, no async scheduling",
@@ -49,9 +50,7 @@ def demo(config: Path | None, speed: float, seconds: float | None, **flags: Any)
             },
         }
         settings = settings_from(config, flags_tree(**flags), base)
-        driver = ReplayDriver(
-            load_device(), timeline.samples(), lambda: timeline.now().time, lambda: timeline.now().round
-        )
+        driver = ReplayDriver(timeline.recording(), lambda: timeline.now().elapsed, lambda: timeline.now().round)
         if seconds is not None:
             timer = threading.Timer(seconds, stop.set)
             timer.daemon = True

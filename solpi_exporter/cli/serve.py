@@ -1,7 +1,6 @@
 """run, once and check: the daemon, one exposition, and whether the settings fit."""
 
 import os
-import signal
 import sys
 import threading
 from collections.abc import Callable
@@ -10,18 +9,23 @@ from typing import Any, NoReturn
 
 import click
 
+from solpi_exporter.cli import signals
 from solpi_exporter.cli.options import Fatal, common_options, flags_tree, settings_from
+from solpi_exporter.cli.reexec import FLAG, reexec
+from solpi_exporter.cli.signals import Signals
 from solpi_exporter.config import Settings
-from solpi_exporter.daemon import Daemon, World
+from solpi_exporter.daemon import RESTART, Daemon
 from solpi_exporter.logsetup import make_logger
-from solpi_exporter.statedir import StateDirBusy
+from solpi_exporter.sources import World
+from solpi_exporter.statedir import QUIESCED, RUNNING, StateDirBusy
 
 INTERRUPTED = 130  # as a shell calls a program that Ctrl-C ended
 
 
 @click.command(short_help="Run the daemon.")
 @common_options
-def run(config: Path | None, **flags: Any) -> None:
+@click.option(FLAG, is_flag=True, help="Start without touching the GPUs, until `solpi-exporter resume`.")
+def run(config: Path | None, quiesced: bool, **flags: Any) -> None:
     """Run the daemon until SIGTERM or SIGINT.
 
     Without any flag it samples the host's GPUs, runs the decode probe if torch can be imported, and serves
@@ -29,16 +33,26 @@ def run(config: Path | None, **flags: Any) -> None:
 
     \b
       solpi-exporter run --log-file /var/log/vllm.log --metrics-url http://127.0.0.1:8000/metrics
+
+    SIGUSR1 makes it let go of the GPUs and SIGUSR2 take them up again: `solpi-exporter quiesce` and `resume` send them.
     """
-    stop = stop_on_signals()
     settings = settings_from(config, flags_tree(**flags))
+    log = make_logger(settings.log.format, settings.log.level)
+    asked = Signals(QUIESCED if quiesced else RUNNING, log.info)
 
     def on_listen(port: int) -> None:
-        make_logger(settings.log.format, settings.log.level).info("listening", address=settings.http.listen, port=port)
+        log.info("listening", address=settings.http.listen, port=port)
+        if quiesced:
+            log.info("quiesced", remedy="`solpi-exporter resume` ends it")
         if settings.http.listen.endswith(":0"):
             click.echo(f"listening on port {port}")
 
-    leave(serve(settings, World(), stop, on_listen))
+    status = serve(settings, World(), asked.stop, on_listen, quiesced=quiesced)
+    if status in (0, RESTART) and asked.may_change():
+        log.info("reexecuting", mode=asked.wanted)
+        log.error("reexec_failed", error=reexec(quiesced=asked.wanted == QUIESCED))  # where it succeeds, all ends here
+        status = RESTART
+    leave(status)
 
 
 @click.command(short_help="Print one exposition and exit.")
@@ -71,18 +85,25 @@ def check(config: Path | None, **flags: Any) -> None:
     click.echo(f"ok: listen {settings.http.listen}, servers {servers}, probe {probe}")
 
 
-def build(settings: Settings, world: World, *, one_shot: bool = False) -> Daemon:
+def build(settings: Settings, world: World, *, one_shot: bool = False, quiesced: bool = False) -> Daemon:
     """Put the daemon together; end the program where its state directory cannot be had."""
     log = make_logger(settings.log.format, settings.log.level)
     try:
-        return Daemon(settings, log, world, one_shot=one_shot)
+        return Daemon(settings, log, world, one_shot=one_shot, quiesced=quiesced)
     except StateDirBusy as error:
         raise Fatal(str(error)) from error
 
 
-def serve(settings: Settings, world: World, stop: threading.Event, on_listen: Callable[[int], None]) -> int:
+def serve(
+    settings: Settings,
+    world: World,
+    stop: threading.Event,
+    on_listen: Callable[[int], None],
+    *,
+    quiesced: bool = False,
+) -> int:
     """Run the daemon until `stop` and return its status; end the program where its address cannot be had."""
-    daemon = build(settings, world)
+    daemon = build(settings, world, quiesced=quiesced)
     listen = settings.http.listen
     try:
         web = daemon.bind(listen)
@@ -93,18 +114,10 @@ def serve(settings: Settings, world: World, stop: threading.Event, on_listen: Ca
     return daemon.serve(web, stop)
 
 
-def stop_on_signals() -> threading.Event:
-    """Return an event that SIGTERM and SIGINT set."""
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
-    return stop
-
-
 def leave(status: int) -> NoReturn:
     """Exit, past a thread that hangs in a driver or in torch, which the interpreter would wait for or tear down."""
     sys.stdout.flush()
     sys.stderr.flush()
-    if threading.active_count() > 1:
+    if any(thread.name != signals.THREAD for thread in threading.enumerate() if thread != threading.main_thread()):
         os._exit(status)
     sys.exit(status)

@@ -3,13 +3,16 @@
 import json
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.resources import files
 from importlib.resources.abc import Traversable
-from math import floor
+from math import floor, isfinite
 from typing import Any
+
+from solpi_exporter.gpu.fields import CLOCK_DOMAINS, MEMORY_V2, TEMPERATURE_GPU
+from solpi_exporter.gpu.recording import Frame
 
 RUNS = ("a-before", "b-after", "c-kv-pressure")
 LEAD_SECONDS = 2.0  # shown before a run's first request; its start-up is told at once
@@ -18,6 +21,7 @@ _STAMP = re.compile(r" (\d\d-\d\d \d\d:\d\d:\d\d) \[")
 _CUMULATIVE = ("_total", "_count", "_sum")
 
 Series = Mapping[str, float]
+Sample = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +42,59 @@ def folder() -> Traversable:
 
 
 def load_device() -> Mapping[str, Any]:
-    """Return the recorded GPU's constant answers by NVML call."""
+    """Return what the recorded GPU answered throughout, as a recording's answers."""
     device: Mapping[str, Any] = json.loads(folder().joinpath("device.json").read_text())
     return device
+
+
+# How a recorded sample answers for GPU 0.
+_ANSWERS: Mapping[str, Callable[[Sample], Any]] = {
+    "nvmlDeviceGetUtilizationRates": lambda s: {"gpu": s["gpu"], "memory": s["mem"]},
+    f"nvmlDeviceGetMemoryInfo {MEMORY_V2}": lambda s: {
+        "total": s["mem_total"],
+        "used": s["mem_used"],
+        "free": s["mem_free"],
+        "reserved": s["mem_reserved"],
+    },
+    "nvmlDeviceGetPowerUsage": lambda s: s["power_mw"],
+    f"nvmlDeviceGetTemperature {TEMPERATURE_GPU}": lambda s: s["temp"],
+    f"nvmlDeviceGetClockInfo {CLOCK_DOMAINS['sm']}": lambda s: s["sm"],
+    f"nvmlDeviceGetClockInfo {CLOCK_DOMAINS['memory']}": lambda s: s["memclk"],
+    "nvmlDeviceGetPerformanceState": lambda s: s["pstate"],
+    "nvmlDeviceGetCurrentClocksEventReasons": lambda s: s["reasons"],
+    "nvmlDeviceGetTotalEnergyConsumption": lambda s: s["energy_mj"],
+}
+_GPM = {
+    "GRAPHICS_UTIL": 1,
+    "SM_UTIL": 2,
+    "SM_OCCUPANCY": 3,
+    "ANY_TENSOR_UTIL": 5,
+    "DRAM_BW_UTIL": 10,
+    "PCIE_TX_PER_SEC": 20,
+    "PCIE_RX_PER_SEC": 21,
+}
+_FIELDS = {"POWER_INSTANT": 186, "MEMORY_TEMP": 82, "PERF_POLICY_POWER": 74}
+
+
+def frames_of(samples: Sequence[Sample]) -> Iterator[Frame]:
+    """Yield samples in the order of time as a recording's frames."""
+    before = samples[0]["t"] - 1.0
+    for sample in samples:
+        yield sample["t"], _answers_of(sample, before)
+        before = sample["t"]
+
+
+def _answers_of(sample: Sample, before: float) -> dict[str, Any]:
+    """Return a sample's answers; its utilisation samples have been taken since the sample at `before`."""
+    answers = {f"0 {call}": answer(sample) for call, answer in _ANSWERS.items()}
+    answers |= {
+        f"0 gpm {number}": sample["gpm"][name] for name, number in _GPM.items() if isfinite(sample["gpm"][name])
+    }
+    answers |= {f"0 field {number} 0": sample["fields"][name] for name, number in _FIELDS.items()}
+    values = sample["util_samples"]
+    step = (sample["t"] - before) / len(values) if values else 0.0
+    answers["0 samples 1"] = [(round((before + step * (at + 1)) * 1e6), value) for at, value in enumerate(values)]
+    return answers
 
 
 def load_run(name: str) -> Run:

@@ -1,13 +1,13 @@
 """One clock over the recorded runs: they follow one another, their start-up cut away, and begin again at the end."""
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any
 
 from solpi_exporter.clock import Clock
-from solpi_exporter.demo.recording import Run
+from solpi_exporter.demo.recording import Run, Sample, frames_of, load_device
+from solpi_exporter.gpu.recording import Recording, recording_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +45,21 @@ class Timeline:
         """Return each run with the second of the round at which it begins."""
         return [(end - (run.end - run.start), run) for end, run in zip(self._ends, self._runs, strict=True)]
 
-    def samples(self) -> list[Mapping[str, Any]]:
-        """Return every GPU sample of a round in order; the energy that was used in what is cut away does not count."""
-        shown: list[Mapping[str, Any]] = []
-        for run in self._runs:
+    def recording(self) -> Recording:
+        """Return a round of GPU samples, timed in seconds of the round.
+
+        The energy that was used in what is cut away does not count.
+        """
+        return recording_of([(0.0, load_device()), *frames_of(list(self._samples()))])
+
+    def _samples(self) -> Iterator[Sample]:
+        energy = 0
+        for start, run in self.chapters():
             own = [sample for sample in run.samples if run.start <= sample["t"] <= run.end]
-            offset = shown[-1]["energy_mj"] - own[0]["energy_mj"] if shown else 0
-            shown += [{**sample, "energy_mj": sample["energy_mj"] + offset} for sample in own]
-        return shown
+            offset = energy - own[0]["energy_mj"]
+            for sample in own:
+                energy = sample["energy_mj"] + offset
+                yield {**sample, "t": start + sample["t"] - run.start, "energy_mj": energy}
 
     def lines(self) -> list[tuple[float, str]]:
         """Return every log line with the second of the round at which it is due; a run's start-up is due at once."""

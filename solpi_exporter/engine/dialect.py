@@ -46,6 +46,15 @@ Event = Stats | Capacity | Setting
 
 
 @dataclass(frozen=True, slots=True)
+class Said:
+    """What one line reports, and which of the server's processes says so: its role and pid, where the head has them."""
+
+    event: Event
+    role: str = ""
+    pid: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Dialect:
     """How one engine speaks. A line without any of `markers` reports nothing and need not be decoded.
 
@@ -55,4 +64,4 @@ class Dialect:
     name: str
     markers: tuple[bytes, ...]
     start: re.Pattern[bytes]
-    parse: Callable[[str], Event | None]
+    parse: Callable[[str], Said | None]

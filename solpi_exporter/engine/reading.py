@@ -165,12 +165,16 @@ class EngineUp:
 
 @dataclass(frozen=True, slots=True)
 class EngineFacts:
-    """What a server told at its start; it stays true until the engine is started again."""
+    """What a server told at its start; it stays true until the engine is started again.
+
+    `pids` are its processes by the heads of its lines, in the numbering of where it runs, which may be a container.
+    """
 
     server: str
     version: str | None = None
     model: str | None = None
     settings: tuple[tuple[str, str], ...] = ()
+    pids: tuple[int, ...] = ()
 
     def setting(self, name: str) -> str | None:
         """Return a setting's value as the engine printed it."""

@@ -93,6 +93,7 @@ class LogSource:
         self._is_dead = is_dead
         self._matched = Counter({event.kind: 0 for event in (Stats, Capacity, Setting)})
         self._facts: dict[str, str] = {}
+        self._pids: dict[str, int] = {}
         self._stats: dict[str, tuple[Mapping[str, float], float]] = {}
         self._capacity: dict[str, Capacity] = {}
 
@@ -111,10 +112,12 @@ class LogSource:
     def _take(self, block: Block) -> None:
         for line in block.data.split(b"\n"):
             if any(marker in line for marker in self._dialect.markers):
-                event = self._dialect.parse(line.decode(errors="replace"))
-                if event is not None and not (block.head and isinstance(event, Stats)):
-                    self._matched[event.kind] += not block.head
-                    self._apply(event, block.time)
+                said = self._dialect.parse(line.decode(errors="replace"))
+                if said is not None and not (block.head and isinstance(said.event, Stats)):
+                    self._matched[said.event.kind] += not block.head
+                    self._apply(said.event, block.time)
+                    if said.pid is not None:
+                        self._pids[said.role] = said.pid
 
     def _apply(self, event: Event, written: float | None) -> None:
         match event:
@@ -130,6 +133,7 @@ class LogSource:
                     self._facts.clear()
                     self._stats.clear()
                     self._capacity.clear()
+                    self._pids.clear()
                 if engine is not None:
                     self._stats.pop(engine, None)
                     self._capacity.pop(engine, None)
@@ -157,10 +161,14 @@ class LogSource:
         return capacity.blocks * int(block_size)
 
     def _told(self) -> Iterator[EngineFacts]:
-        if self._facts:
+        if self._facts or self._pids:
             settings = {name: value for name, value in self._facts.items() if name not in ("version", "model")}
             yield EngineFacts(
-                self._server, self._facts.get("version"), self._facts.get("model"), tuple(settings.items())
+                self._server,
+                self._facts.get("version"),
+                self._facts.get("model"),
+                tuple(settings.items()),
+                tuple(self._pids.values()),
             )
 
     def _progress(self) -> LogReading:

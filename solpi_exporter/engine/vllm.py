@@ -7,11 +7,11 @@ since parts come and go between releases. Text quoted inside a message has no he
 import re
 from collections.abc import Iterator
 
-from solpi_exporter.engine.dialect import Capacity, Dialect, Event, Setting, Stats
+from solpi_exporter.engine.dialect import Capacity, Dialect, Event, Said, Setting, Stats
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 _HEAD = re.compile(
-    r"(?:\((?P<process>[A-Za-z]\w*) pid=\d+\) )?"  # every process from 0.10.1 on, workers before
+    r"(?:\((?P<process>[A-Za-z]\w*) pid=(?P<pid>\d{1,10})\) )?"  # every process from 0.10.1 on, workers before
     r"(?:DEBUG|INFO|WARNING|ERROR|CRITICAL) (?P<stamp>\d\d-\d\d \d\d:\d\d:\d\d) "
     r"\[?(?:[\w.-]+/)*(?P<file>[\w-]+)\.py:\d+\] ?",  # the bracket is closed only, up to 0.7
     re.ASCII,
@@ -69,14 +69,17 @@ SETTINGS = {
 _SETTING = re.compile(rf"\b(?P<key>{'|'.join(SETTINGS)})=(?P<value>\w{{1,40}})\b", re.ASCII)
 
 
-def parse(line: str) -> Event | None:
+def parse(line: str) -> Said | None:
     """Return what one line reports, None for the many that report nothing of ours."""
     text = _ANSI.sub("", line.rstrip("\r\n"))
     head = _HEAD.match(text)
     if head is None:  # a progress bar, which has no head, may stand before a record
         text = text.rpartition("\r")[2]
         head = _HEAD.match(text)
-    return None if head is None else _message(text[head.end() :], head)
+    event = None if head is None else _message(text[head.end() :], head)
+    if head is None or event is None:
+        return None
+    return Said(event, head["process"] or "", None if head["pid"] is None else int(head["pid"]))
 
 
 def _message(message: str, head: re.Match[str]) -> Event | None:

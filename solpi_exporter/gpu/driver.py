@@ -1,16 +1,46 @@
-"""The one door to NVML: calls by name, plain values back, errors sorted into what they mean for us.
+"""What the GPU half needs of NVML: the calls, plain values, and errors sorted into what they mean for us.
 
-`gpu/replay.py` answers the same calls from a recording, so everything above runs without a GPU.
+`gpu/nvml.py` answers them from the real library, `gpu/replay.py` from a recording, so everything above runs without a
+GPU.
 """
 
-from contextlib import suppress
-from importlib.metadata import PackageNotFoundError, distribution
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
-import pynvml
+from solpi_exporter.source import Reading, SourceAbsent, SourceError
 
-from solpi_exporter.source import SourceAbsent, SourceError
+# Codes of NVML that this package tells apart, written out since a recording and a fake have no NVML.
+NOT_SUPPORTED = 3
+NO_PERMISSION = 4
+FUNCTION_NOT_FOUND = 13
+GPU_IS_LOST = 15
+RESET_REQUIRED = 16
+VERSION_MISMATCH = 18
+NO_DATA = 21
+NOT_READY = 27
+UNKNOWN = 999
+GONE = {GPU_IS_LOST, RESET_REQUIRED, 28}  # and: GPU not found
+LASTING = {NOT_SUPPORTED, FUNCTION_NOT_FOUND, 25, 26}  # and: argument version mismatch, deprecated
+
+EVERY_LINK = 0xFFFFFFFF  # scope of a field value: the sum over a GPU's links
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Device:
+    """A GPU by its NVML index, or the MIG instance at a position within it."""
+
+    gpu: int
+    instance: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class XidEvent:
+    """A critical error that a GPU reported; `gpu` is its NVML index when it was registered."""
+
+    gpu: int
+    uuid: str
+    xid: int
 
 
 class DriverAbsent(SourceAbsent):
@@ -18,15 +48,32 @@ class DriverAbsent(SourceAbsent):
 
 
 class DriverFailed(SourceError):
-    """The driver answers for no GPU at present."""
+    """The driver answers for no GPU at present; `code` is NVML's, None where it never got that far."""
+
+    def __init__(self, message: str, code: int | None = None, readings: Sequence[Reading] = ()) -> None:
+        super().__init__(message, readings)
+        self.code = code
 
 
 class GpuLost(Exception):
-    """One GPU no longer answers; the others may."""
+    """One GPU no longer answers; the others may. `code` is NVML's."""
+
+    def __init__(self, message: str, code: int = GPU_IS_LOST) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 class Unavailable(Exception):
-    """One quantity of one GPU cannot be had: unsupported, not permitted, or no data now."""
+    """One quantity of one GPU cannot be had: unsupported, not permitted, or no data now. `code` is NVML's."""
+
+    def __init__(self, message: str, code: int = NOT_SUPPORTED) -> None:
+        super().__init__(message)
+        self.code = code
+
+    @property
+    def lasting(self) -> bool:
+        """Whether asking again is of no use until the GPU is attached anew."""
+        return self.code in LASTING
 
 
 class BadHandle(Unavailable):
@@ -34,115 +81,45 @@ class BadHandle(Unavailable):
 
 
 class Driver(Protocol):
-    """What the source needs of NVML. Values are numbers, text, lists, or dicts for NVML's structs."""
+    """NVML's calls. Values are numbers, text, lists, or dicts for NVML's structs.
+
+    `connect` and `query` raise DriverAbsent or DriverFailed; whatever concerns a device may also raise GpuLost, or
+    Unavailable for what that device does not answer.
+    """
+
+    @property
+    def epoch(self) -> int:
+        """A number that changes whenever handles were given up, and what was registered with them is void."""
+        ...
 
     def connect(self) -> None:
-        """Attach to the driver; raise DriverAbsent or DriverFailed."""
+        """Attach to the driver."""
         ...
 
     def query(self, call: str, *args: int) -> Any:
-        """Call a function that concerns no GPU; raise Unavailable or DriverFailed."""
+        """Call a function that concerns no GPU."""
         ...
 
-    def query_gpu(self, index: int, call: str, *args: int) -> Any:
-        """Call a function of the GPU with this NVML index; raise Unavailable, GpuLost or DriverFailed."""
+    def ask(self, device: Device, call: str, *args: int) -> Any:
+        """Call a function of one device."""
+        ...
+
+    def fields(self, device: Device, wanted: Sequence[tuple[int, int]]) -> Mapping[tuple[int, int], float]:
+        """Return those of the `wanted` field values (id, scope) that the device has, in one call."""
+        ...
+
+    def activity(self, device: Device, wanted: Sequence[int]) -> Mapping[int, float]:
+        """Return GPM metrics by id, each the mean since the last call for this device; the first returns nothing."""
+        ...
+
+    def samples(self, device: Device, kind: int, since: int) -> Sequence[tuple[int, int]]:
+        """Return a driver's sample buffer as (time stamp in us, value), oldest first: what is newer than `since`."""
+        ...
+
+    def wait_xid(self, seconds: float) -> XidEvent | None:
+        """Wait for a GPU's next critical error; registers every GPU first, anew after each change of `epoch`."""
         ...
 
     def close(self) -> None:
         """Let go of the driver."""
         ...
-
-
-_ABSENT = {pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, pynvml.NVML_ERROR_DRIVER_NOT_LOADED}
-_DRIVER_WIDE = {
-    *_ABSENT,
-    pynvml.NVML_ERROR_UNINITIALIZED,
-    pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH,
-}
-_GPU_GONE = {
-    pynvml.NVML_ERROR_GPU_IS_LOST,
-    pynvml.NVML_ERROR_RESET_REQUIRED,
-    getattr(pynvml, "NVML_ERROR_GPU_NOT_FOUND", 28),
-}
-
-
-class NvmlDriver:
-    """NVML by nvidia-ml-py. Initialised once and held: repeated initialisation hangs some drivers."""
-
-    def __init__(self) -> None:
-        self._handles: dict[int, Any] = {}
-
-    def connect(self) -> None:
-        """Load libnvidia-ml.so.1 and attach; raise DriverAbsent where there is no driver."""
-        refuse_shadowing_pynvml()
-        try:
-            pynvml.nvmlInit()
-        except pynvml.NVMLError as error:
-            if error.value in _ABSENT:
-                raise DriverAbsent(
-                    f"no NVIDIA driver on this host (nvmlInit: {error}); install it, or start with --no-gpu"
-                ) from error
-            raise _graded("nvmlInit", error) from error
-
-    def query(self, call: str, *args: int) -> Any:
-        """Call `pynvml.<call>(*args)`."""
-        return self._call(call, *args)
-
-    def query_gpu(self, index: int, call: str, *args: int) -> Any:
-        """Call `pynvml.<call>(handle, *args)` for the GPU at `index`."""
-        if index not in self._handles:
-            self._handles[index] = self._call("nvmlDeviceGetHandleByIndex", index)
-        try:
-            return self._call(call, self._handles[index], *args)
-        except (GpuLost, BadHandle):
-            del self._handles[index]
-            raise
-
-    def close(self) -> None:
-        """Detach, whatever the driver says to that; the library stays mapped for the life of the process."""
-        self._handles.clear()
-        with suppress(pynvml.NVMLError):
-            pynvml.nvmlShutdown()
-
-    def _call(self, call: str, *args: Any) -> Any:
-        function = getattr(pynvml, call, None)
-        if function is None:
-            raise Unavailable(f"{call}: not in the installed nvidia-ml-py")
-        try:
-            return _plain(function(*args))
-        except pynvml.NVMLError as error:
-            raise _graded(call, error) from error
-
-
-def refuse_shadowing_pynvml() -> None:
-    """Raise DriverFailed when an old distribution named `pynvml` has put its module before nvidia-ml-py's."""
-    try:
-        shim = distribution("pynvml")
-    except PackageNotFoundError:
-        return
-    if any(shim.locate_file(file) == Path(pynvml.__file__) for file in shim.files or ()):
-        raise DriverFailed(
-            f"the distribution pynvml {shim.version} shadows nvidia-ml-py: run "
-            "`pip uninstall -y pynvml && pip install --force-reinstall nvidia-ml-py`"
-        )
-
-
-def _graded(call: str, error: pynvml.NVMLError) -> Exception:
-    """Turn an NVML error into ours by its code, which, unlike its class, is known for every release."""
-    message = f"{call}: {error} (NVML error {error.value})"
-    if error.value in _DRIVER_WIDE:
-        return DriverFailed(message)
-    if error.value in _GPU_GONE:
-        return GpuLost(message)
-    if error.value == pynvml.NVML_ERROR_INVALID_ARGUMENT:
-        return BadHandle(message)
-    return Unavailable(message)
-
-
-def _plain(value: Any) -> Any:
-    """Turn a ctypes struct into a dict, bytes into text; leave handles and numbers as they are."""
-    if isinstance(value, bytes):
-        return value.decode(errors="replace")
-    if hasattr(value, "_fields_"):
-        return {field[0]: _plain(getattr(value, field[0])) for field in value._fields_}
-    return value

@@ -1,84 +1,123 @@
-"""Plays a recording through the driver interface: the same calls, answered as an NVML of that instant did.
+"""Plays a recording through the driver interface: the same calls, answered as an NVML of that instant did."""
 
-A recording is a device (constant answers by call) and a list of samples in time order; see recordings/README.md.
-"""
-
-from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from math import fsum, inf
 from typing import Any
 
-from solpi_exporter.gpu.driver import Unavailable
-from solpi_exporter.gpu.fields import CLOCK_DOMAINS, MEMORY_V2, TEMPERATURE_GPU
+from solpi_exporter.gpu.driver import GONE, NO_DATA, NOT_SUPPORTED, Device, GpuLost, Unavailable, XidEvent
+from solpi_exporter.gpu.recording import Recording, Track, key_of
 
-Recorded = Mapping[str, Any]
-Call = tuple[str, tuple[int, ...]]
-
-# How a call is answered from one recorded sample.
-ANSWERS: Mapping[Call, Callable[[Recorded], Any]] = {
-    ("nvmlDeviceGetUtilizationRates", ()): lambda s: {"gpu": s["gpu"], "memory": s["mem"]},
-    ("nvmlDeviceGetMemoryInfo", (MEMORY_V2,)): lambda s: {
-        "total": s["mem_total"],
-        "used": s["mem_used"],
-        "free": s["mem_free"],
-        "reserved": s["mem_reserved"],
-    },
-    ("nvmlDeviceGetPowerUsage", ()): lambda s: s["power_mw"],
-    ("nvmlDeviceGetTemperature", (TEMPERATURE_GPU,)): lambda s: s["temp"],
-    ("nvmlDeviceGetClockInfo", (CLOCK_DOMAINS["sm"],)): lambda s: s["sm"],
-    ("nvmlDeviceGetClockInfo", (CLOCK_DOMAINS["memory"],)): lambda s: s["memclk"],
-    ("nvmlDeviceGetPerformanceState", ()): lambda s: s["pstate"],
-    ("nvmlDeviceGetCurrentClocksEventReasons", ()): lambda s: s["reasons"],
-}
-
-
-ENERGY = ("nvmlDeviceGetTotalEnergyConsumption", ())
+# Answers that are totals: a recording that begins again goes on from where they were.
+TOTALS = {"nvmlDeviceGetTotalEnergyConsumption", *(f"field {number} 0" for number in (74, 76, 269, 270, 271))}
 
 
 class ReplayDriver:
-    """One recorded GPU; `position` says which instant of the recording (Unix seconds) is now.
+    """The recorded GPUs; `position` says which second of the recording is now, `rounds` how often it has been played.
 
-    `rounds` says how often the recording has been played before: its energy is a total and goes on.
+    Means are taken over what was recorded since they were asked last, and sample buffers hold what has been recorded,
+    so that a recording may be polled at any distance.
     """
 
+    epoch = 1
+
     def __init__(
-        self,
-        device: Mapping[str, Any],
-        samples: Sequence[Recorded],
-        position: Callable[[], float],
-        rounds: Callable[[], int] = lambda: 0,
+        self, recording: Recording, position: Callable[[], float], rounds: Callable[[], int] = lambda: 0
     ) -> None:
-        self._device = device
-        self._samples = samples
-        self._times = [sample["t"] for sample in samples]
+        self._recording = recording
         self._position = position
         self._rounds = rounds
+        self._asked: dict[Device, float] = {}
 
     def connect(self) -> None:
         """Nothing to attach to."""
 
     def query(self, call: str, *args: int) -> Any:
-        """Answer a system call from the device's constants."""
-        return self._constant(call)
+        """Answer a system call."""
+        return self._answer(key_of(None, call, *args))
 
-    def query_gpu(self, index: int, call: str, *args: int) -> Any:
-        """Answer for the recorded GPU: from the sample of now, else from the device's constants."""
-        if (call, args) == ENERGY:
-            return self._now()["energy_mj"] + self._rounds() * self._energy_of_a_round()
-        answer = ANSWERS.get((call, args))
-        return self._constant(call) if answer is None else answer(self._now())
+    def ask(self, device: Device, call: str, *args: int) -> Any:
+        """Answer for a recorded device."""
+        return self._answer(key_of(device, call, *args))
+
+    def fields(self, device: Device, wanted: Sequence[tuple[int, int]]) -> Mapping[tuple[int, int], float]:
+        """Answer the field values that were recorded."""
+        values: dict[tuple[int, int], float] = {}
+        for one in wanted:
+            with suppress(Unavailable):
+                values[one] = self._answer(key_of(device, "field", *one))
+        return values
+
+    def activity(self, device: Device, wanted: Sequence[int]) -> Mapping[int, float]:
+        """Answer with the means since the last call, as GPM does."""
+        now = self._position()
+        since, self._asked[device] = self._asked.get(device), now
+        means: dict[int, float] = {}
+        refused: list[Unavailable] = []
+        for one in wanted:
+            key = key_of(device, "gpm", one)
+            try:
+                self._answer(key)
+                if since is not None:
+                    means[one] = _mean(self._track(key), since, now)
+            except Unavailable as error:
+                refused.append(error)
+        if len(refused) == len(wanted) and any(error.code != NO_DATA for error in refused):
+            raise refused[0]
+        return means
+
+    def samples(self, device: Device, kind: int, since: int) -> list[tuple[int, int]]:
+        """Answer with the part of the buffer that is newer than `since`; its clock runs on from round to round."""
+        key = key_of(device, "samples", kind)
+        self._answer(key)
+        rounds = self._rounds()
+        before = self._buffer(key, inf, rounds - 1) if rounds else []
+        now = self._buffer(key, self._position(), rounds)
+        end = before[-1][0] if before else since  # a recording begins with what lay in the buffer
+        return [*(one for one in before if one[0] > since), *(one for one in now if one[0] > max(since, end))]
+
+    def wait_xid(self, seconds: float) -> XidEvent | None:
+        """Nothing happens: no recording holds events."""
+        return None
 
     def close(self) -> None:
         """Nothing to let go of."""
 
-    def _energy_of_a_round(self) -> int:
-        used: int = self._samples[-1]["energy_mj"] - self._samples[0]["energy_mj"]
-        return used
+    def _buffer(self, key: str, until: float, rounds: int) -> list[tuple[int, int]]:
+        shift = round(rounds * (self._recording.end - self._recording.start) * 1e6)
+        reads = (entries for entries in self._track(key).between(-inf, until) if not _is_error(entries))
+        return [(stamp + shift, value) for entries in reads for stamp, value in entries]
 
-    def _constant(self, call: str) -> Any:
-        if call not in self._device:
-            raise Unavailable(f"{call}: not in the recording")
-        return self._device[call]
+    def _track(self, key: str) -> Track:
+        if key not in self._recording.tracks:
+            raise Unavailable(f"{key}: not in the recording", NOT_SUPPORTED)
+        return self._recording.tracks[key]
 
-    def _now(self) -> Recorded:
-        """Return the last sample that is not in the future; before the first one, the first."""
-        return self._samples[max(0, bisect_right(self._times, self._position()) - 1)]
+    def _answer(self, key: str) -> Any:
+        """Return what was answered last; raise what was recorded as an error."""
+        track = self._track(key)
+        answer = track.at(self._position())
+        if _is_error(answer):
+            message, code = f"{key}: NVML error {answer['error']}, as recorded", answer["error"]
+            raise GpuLost(message, code) if code in GONE else Unavailable(message, code)
+        if key.partition(" ")[2] in TOTALS:
+            answer += self._rounds() * _gained(track)
+        return answer
+
+
+def _is_error(answer: Any) -> bool:
+    return isinstance(answer, dict) and "error" in answer
+
+
+def _numbers(answers: Sequence[Any]) -> list[float]:
+    return [answer for answer in answers if isinstance(answer, int | float)]
+
+
+def _mean(track: Track, since: float, now: float) -> float:
+    values = _numbers(track.between(since, now))
+    return fsum(values) / len(values)
+
+
+def _gained(track: Track) -> float:
+    values = _numbers(track.answers)
+    return max(0.0, values[-1] - values[0])

@@ -1,202 +1,153 @@
-"""Reads every GPU on each poll: the table's rows, its identity, and the busy seconds integrated between polls.
+"""All GPUs of the host on each poll, each apart from the others: one that fails or hangs takes nothing else along.
 
-One GPU that fails loses its own readings and nobody else's.
+The GPUs are read one after the other (GPM allows no more). One that does not answer in time is left behind in its
+thread, and is asked again once its call has returned.
 """
 
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from solpi_exporter.clock import Clock
-from solpi_exporter.gpu.driver import Driver, DriverFailed, GpuLost, Unavailable
-from solpi_exporter.gpu.fields import FIELDS, GPU, UTILIZATION
-from solpi_exporter.metric import Kind, Metric, Sample
-
-UP = Metric("solpi_gpu_up", "1 if the GPU answered in the last poll, 0 if it did once and is lost.", labels=GPU)
-INFO = Metric(
-    "solpi_gpu_info",
-    "Constant 1; names the GPU (nvmlDeviceGetName, PCI bus id, VBIOS version).",
-    labels=(*GPU, "model", "pci_bus_id", "vbios"),
+from solpi_exporter.gpu.driver import (
+    VERSION_MISMATCH,
+    BadHandle,
+    Device,
+    Driver,
+    DriverAbsent,
+    DriverFailed,
+    GpuLost,
+    Unavailable,
 )
-BUSY = Metric(
-    "solpi_gpu_busy_seconds_total",
-    "Seconds in which any kernel ran, integrated from the utilisation between polls.",
-    Kind.COUNTER,
-    GPU,
-)
-NVML_INFO = Metric(
-    "solpi_nvml_info", "Constant 1; versions of driver and NVML library.", labels=("driver_version", "nvml_version")
-)
-PRESENT = Metric("solpi_gpus_present", "GPUs that NVML lists (nvmlDeviceGetCount).")
-CUDA_DRIVER = Metric(
-    "solpi_cuda_driver_version",
-    "Newest CUDA version that the driver supports, as major.minor (nvmlSystemGetCudaDriverVersion).",
-)
+from solpi_exporter.gpu.known import Failure, KnownGpus, Report, Told
+from solpi_exporter.gpu.lane import Calls, Hung, Lanes
+from solpi_exporter.gpu.reader import Reader
+from solpi_exporter.gpu.reading import GpuReading, GpuState, NvmlReading, state_of
+from solpi_exporter.gpu.remembered import RememberedGpus
+from solpi_exporter.source import NeedsRestart
 
-LONGEST_POLLS = 3  # intervals between two polls over which utilisation is still integrated
+LONGEST_POLLS = 3  # intervals between two polls over which what they say of the time between is believed
+LONGEST_SECONDS = 15.0  # the same for GPM's means, which are taken every 5 s where polls are closer together
+CLOSE_SECONDS = 2.0  # for letting go of the driver, which an event wait may hold up for a second
+GUARD_SECONDS = 30.0  # beyond what a poll may take by itself
+INSTANCES_SECONDS = 60.0  # listing MIG instances takes 0.3 ms, and stalls hosts that have many
+HEALING_SECONDS = 60.0  # between two looks whether a new process would find library and driver matching
+DRIVER = "driver"  # in the place of a GPU's index, for calls that concern all of them
 
-METRICS = (UP, INFO, *dict.fromkeys(field.metric for field in FIELDS), BUSY, NVML_INFO, PRESENT, CUDA_DRIVER)
-
-
-@dataclass(frozen=True, slots=True)
-class GpuReading:
-    """One GPU at one instant; `rows` holds what the table yielded. A lost GPU has no rows.
-
-    `busy_seconds` is None where utilisation was never given; `gaps` counts the stretches that it leaves out.
-    """
-
-    index: int
-    uuid: str
-    up: bool
-    busy_seconds: float | None
-    gaps: int = 0
-    info: Sample | None = None
-    rows: tuple[Sample, ...] = ()
-
-    def samples(self) -> Iterator[Sample]:
-        """Yield the GPU's state, its rows and its busy seconds."""
-        labels = (str(self.index), self.uuid)
-        yield UP.sample(float(self.up), *labels)
-        if self.info is not None:
-            yield self.info
-        yield from self.rows
-        if self.busy_seconds is not None:
-            yield BUSY.sample(self.busy_seconds, *labels)
-
-
-@dataclass(frozen=True, slots=True)
-class NvmlReading:
-    """What the driver says of itself; versions that it does not tell are None."""
-
-    present: int
-    driver_version: str | None
-    nvml_version: str | None
-    cuda_version: float | None
-
-    def samples(self) -> Iterator[Sample]:
-        """Yield count and versions."""
-        yield PRESENT.sample(float(self.present))
-        if self.driver_version is not None:
-            yield NVML_INFO.sample(1.0, self.driver_version, self.nvml_version or "")
-        if self.cuda_version is not None:
-            yield CUDA_DRIVER.sample(self.cuda_version)
-
-
-@dataclass(slots=True)
-class _Busy:
-    """Integrates one GPU's utilisation by the trapezoid rule.
-
-    A stretch longer than `longest`, or with no utilisation at an end, counts as nothing and as a gap.
-    """
-
-    longest: float
-    index: int = 0
-    seconds: float | None = None
-    gaps: int = 0
-    time: float = 0.0
-    utilization: float | None = None
-
-    def advance(self, time: float, utilization: float | None) -> None:
-        known = utilization is not None and self.utilization is not None
-        if known and time - self.time <= self.longest:
-            assert utilization is not None
-            assert self.utilization is not None
-            self.seconds = (self.seconds or 0.0) + (time - self.time) * (utilization + self.utilization) / 2
-        elif self.seconds is not None:
-            self.gaps += 1
-        elif utilization is not None:
-            self.seconds = 0.0
-        self.time, self.utilization = time, utilization
-
-    def reading(self, uuid: str, *, info: Sample | None = None, rows: tuple[Sample, ...] = ()) -> GpuReading:
-        return GpuReading(self.index, uuid, info is not None, self.seconds, self.gaps, info, rows)
+Round = tuple[NvmlReading, list[GpuReading], dict[int, Failure]]
 
 
 class GpuSource:
-    """All GPUs of the host, in NVML's order."""
+    """The GPUs in NVML's order.
+
+    A GPU that does not answer within `timeout` seconds counts as hung. While library and driver do not match, `heals`
+    says whether a new process would find them matching. `report` is told of every change of a GPU's state.
+    """
 
     name = "gpu"
 
-    def __init__(self, driver: Driver, clock: Clock, interval: float, timeout: float) -> None:
+    def __init__(
+        self,
+        driver: Driver,
+        clock: Clock,
+        interval: float,
+        timeout: float,
+        remembered: RememberedGpus | None = None,
+        heals: Callable[[], bool] = lambda: False,
+        report: Report = lambda reading, reason: None,
+    ) -> None:
         self.interval = interval
-        self.timeout = timeout
-        self._longest = max(LONGEST_POLLS * interval, interval + timeout)  # a poll may lawfully take its time-out
+        self.timeout = timeout + GUARD_SECONDS
+        self._patience = timeout
+        self._longest = max(LONGEST_POLLS * interval, interval + timeout, LONGEST_SECONDS)
         self._driver = driver
         self._clock = clock
+        self._known = KnownGpus(remembered or RememberedGpus(), report)
+        self._heals = heals
+        self._heals_due = 0.0
         self._connected = False
-        self._busy: dict[str, _Busy] = {}
+        self._versions: tuple[str | None, str | None, float | None] = (None, None, None)
+        self._lanes = Lanes()
+        self._readers: dict[str, Reader] = {}
+        self._instances: dict[int, tuple[float, list[int]]] = {}
+        self._places: dict[int, int] = {}
 
-    def poll(self) -> list[GpuReading | NvmlReading]:
+    def poll(self) -> list[NvmlReading | Told]:
         """Read the driver and every GPU; raise DriverAbsent or DriverFailed when no GPU can be asked."""
+        try:
+            nvml, read, failures = self._lanes.run(self._round(), self._patience)
+        except Hung:
+            failure = Failure(GpuState.HUNG, "the NVIDIA driver does not answer; `dmesg | grep NVRM` may say why")
+            raise DriverFailed(failure.reason, readings=self._known.all_failed(failure)) from None
+        except DriverAbsent as error:
+            if not self._known.any:
+                raise
+            failure = Failure(GpuState.LOST, str(error))
+            raise DriverFailed(failure.reason, readings=self._known.all_failed(failure)) from error
+        except DriverFailed as error:
+            self._let_go()
+            raise self._explained(error) from error
+        gone = self._known.conclude(nvml.present, read, failures)
+        self._note_misses(gone)
+        return [nvml, *read, *gone]
+
+    def close(self) -> None:
+        """Detach from the driver, unless a call is still in it: that would crash the process."""
+        if self._connected and not self._lanes.any_stuck:
+            self._driver.close()
+        self._connected = False
+        self._lanes.close()
+
+    def _let_go(self) -> None:
+        """Detach from a driver that failed: the handles of one that comes back would be of the one that went."""
+        self._connected = False
+        if not self._lanes.any_stuck:
+            with suppress(Hung):
+                self._lanes.attempt(None, self._driver.close, max(self._patience, CLOSE_SECONDS))
+
+    def _note_misses(self, gone: Iterable[Told]) -> None:
+        for one in gone:
+            # The reader of a GPU that hangs belongs to the thread that hangs with it.
+            if isinstance(one, GpuReading) and one.state is not GpuState.HUNG and one.uuid in self._readers:
+                self._readers[one.uuid].miss()
+
+    # What one poll reads.
+
+    def _round(self) -> Calls[Round]:
+        """Call for the driver, then for each GPU; a GPU's failure is its own, the driver's is everybody's."""
+        nvml: NvmlReading = yield DRIVER, self._read_driver
+        read: list[GpuReading] = []
+        failures: dict[int, Failure] = {}
+        for index in range(nvml.present):
+            try:
+                read += yield index, partial(self._read_gpu, index)
+            except Hung:
+                failures[index] = Failure(GpuState.HUNG, "a call to the driver does not return")
+            except (GpuLost, Unavailable) as error:
+                failures[index] = Failure(state_of(error.code), str(error))
+        return nvml, read, failures
+
+    def _read_driver(self) -> NvmlReading:
+        """Attach if need be, and count."""
         if not self._connected:
             self._driver.connect()
             self._connected = True
+            self._versions = self._read_versions()
         try:
-            nvml = self._read_driver()
-            gpus = {gpu.uuid: gpu for gpu in map(self._read_gpu, range(nvml.present)) if gpu is not None}
-        except DriverFailed:
-            self._driver.close()  # the handles of a driver that comes back would be of the one that went
-            self._connected = False
-            raise
-        return [nvml, *gpus.values(), *self._lost(gpus.keys())]
-
-    def close(self) -> None:
-        """Detach from the driver."""
-        if self._connected:
-            self._driver.close()
-            self._connected = False
-
-    def _read_driver(self) -> NvmlReading:
-        cuda = self._ask("nvmlSystemGetCudaDriverVersion")
-        return NvmlReading(
-            present=self._count(),
-            driver_version=self._ask("nvmlSystemGetDriverVersion"),
-            nvml_version=self._ask("nvmlSystemGetNVMLVersion"),
-            cuda_version=None if cuda is None else cuda // 1000 + cuda % 1000 / 100,
-        )
-
-    def _count(self) -> int:
-        try:
-            return int(self._driver.query("nvmlDeviceGetCount"))
+            present = int(self._driver.query("nvmlDeviceGetCount"))
         except Unavailable as error:
-            raise DriverFailed(f"the driver does not say how many GPUs there are: {error}") from error
+            raise DriverFailed(f"the driver does not say how many GPUs there are: {error}", error.code) from error
+        return NvmlReading(present, *self._versions)
 
-    def _read_gpu(self, index: int) -> GpuReading | None:
-        """Read one GPU; None for one that does not even tell its UUID, without which no series could be named."""
-        try:
-            uuid = self._driver.query_gpu(index, "nvmlDeviceGetUUID")
-            rows = tuple(self._rows(index, uuid))
-            info = self._info(index, uuid)
-        except (GpuLost, Unavailable):
-            return None
-        busy = self._busy.setdefault(uuid, _Busy(self._longest))
-        busy.index = index
-        busy.advance(self._clock.monotonic(), _value_of(UTILIZATION, rows))
-        return busy.reading(uuid, info=info, rows=rows)
-
-    def _lost(self, read: Collection[str]) -> Iterator[GpuReading]:
-        """Yield every GPU that answered once and did not now, though it may have left NVML's list."""
-        for uuid, busy in self._busy.items():
-            if uuid not in read:
-                busy.advance(self._clock.monotonic(), None)
-                yield busy.reading(uuid)
-
-    def _rows(self, index: int, uuid: str) -> Iterator[Sample]:
-        """Yield every row of the table that this GPU answers, asking each call once."""
-        answers: dict[tuple[str, tuple[int, ...]], Any] = {}
-        for field in FIELDS:
-            key = (field.call, field.args)
-            if key not in answers:
-                answers[key] = self._ask_gpu(index, field.call, *field.args)
-            if answers[key] is not None:
-                for labels, value in field.convert(answers[key]):
-                    yield field.metric.sample(value, str(index), uuid, *labels)
-
-    def _info(self, index: int, uuid: str) -> Sample:
-        pci = self._ask_gpu(index, "nvmlDeviceGetPciInfo") or {}
-        model = self._ask_gpu(index, "nvmlDeviceGetName") or ""
-        vbios = self._ask_gpu(index, "nvmlDeviceGetVbiosVersion") or ""
-        return INFO.sample(1.0, str(index), uuid, model, pci.get("busId", ""), vbios)
+    def _read_versions(self) -> tuple[str | None, str | None, float | None]:
+        """Return those of driver, NVML library and CUDA."""
+        cuda = self._ask("nvmlSystemGetCudaDriverVersion")
+        return (
+            self._ask("nvmlSystemGetDriverVersion"),
+            self._ask("nvmlSystemGetNVMLVersion"),
+            None if cuda is None else cuda // 1000 + cuda % 1000 / 100,
+        )
 
     def _ask(self, call: str) -> Any:
         try:
@@ -204,14 +155,66 @@ class GpuSource:
         except Unavailable:
             return None
 
-    def _ask_gpu(self, index: int, call: str, *args: int) -> Any:
+    def _read_gpu(self, index: int) -> list[GpuReading]:
+        """Read a GPU and its MIG instances."""
+        readings = [self._read_device(Device(index))]
+        for position in self._instances_of(index, readings[0].uuid):
+            try:
+                readings.append(self._read_device(Device(index, position)))
+            except (GpuLost, Unavailable):  # an instance that was deleted; whether the GPU is well, its own read said
+                self._instances.pop(index, None)
+        return readings
+
+    def _read_device(self, device: Device) -> GpuReading:
+        uuid, was_reset = self._uuid(device)
+        if uuid not in self._readers:
+            self._readers[uuid] = Reader(self._driver, self._clock, uuid, self._longest)
+        elif was_reset or not self._known.is_here(uuid):
+            self._readers[uuid].attach()
+        return self._readers[uuid].read(device)
+
+    def _uuid(self, device: Device) -> tuple[str, bool]:
+        """Return the UUID, and whether there was a reset since it was last asked."""
         try:
-            return self._driver.query_gpu(index, call, *args)
+            return str(self._driver.ask(device, "nvmlDeviceGetUUID")), False
+        except BadHandle:  # of before a reset, which may have changed modes as well; the driver has dropped it
+            self._instances.pop(device.gpu, None)
+            return str(self._driver.ask(device, "nvmlDeviceGetUUID")), True
+
+    def _instances_of(self, index: int, uuid: str) -> list[int]:
+        """Return the positions of a GPU's MIG instances, from a list that is made anew every minute."""
+        now = self._clock.monotonic()
+        due, positions = self._instances.get(index, (0.0, []))
+        if now >= due:
+            positions = list(self._list_instances(index, uuid))
+            self._instances[index] = (now + INSTANCES_SECONDS, positions)
+        return positions
+
+    def _list_instances(self, index: int, uuid: str) -> Iterator[int]:
+        try:
+            count = int(self._driver.ask(Device(index), "nvmlDeviceGetMaxMigDeviceCount"))
         except Unavailable:
-            return None
+            return
+        if self._places.setdefault(index, count) != count:  # MIG was switched, from Hopper on without a reset:
+            self._readers[uuid].attach()  # the GPU may answer now what it has refused
+            self._places[index] = count
+        for position in range(count):
+            with suppress(Unavailable):
+                self._driver.ask(Device(index, position), "nvmlDeviceGetUUID")
+                yield position
 
+    # What follows from a failure.
 
-def _value_of(metric: Metric, rows: tuple[Sample, ...]) -> float | None:
-    values = (row.value for row in rows if row.metric is metric)
-    value = next(values, None)
-    return value if isinstance(value, float) else None
+    def _explained(self, error: DriverFailed) -> DriverFailed | NeedsRestart:
+        """Return the driver's failure with what it means for each GPU; a mismatch that is over needs a new process."""
+        readings = self._known.all_failed(Failure(state_of(error.code), str(error)))
+        if error.code == VERSION_MISMATCH and self._is_healed():
+            return NeedsRestart("libnvidia-ml and the kernel module match again; only a new process sees it", readings)
+        return DriverFailed(str(error), error.code, readings)
+
+    def _is_healed(self) -> bool:
+        now = self._clock.monotonic()
+        if now < self._heals_due:
+            return False
+        self._heals_due = now + HEALING_SECONDS
+        return self._heals()

@@ -19,7 +19,7 @@ FIGURES = (*PHASES, CONTROL_RATIO)
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """On what a bench measures: labels of every result."""
+    """On what a bench measures: labels of every result. `cuda` is the version torch was built for, None for none."""
 
     device: str
     uuid: str
@@ -29,6 +29,7 @@ class Identity:
     context: int
     dtype: str
     torch: str
+    cuda: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,6 +66,7 @@ class CudaBench:
             shape.context,
             "bfloat16",
             str(torch.__version__),
+            None if torch.version.cuda is None else float(torch.version.cuda),
         )
         self._step_events = [(_event(), _event(), _event()) for _ in range(STEPS)]
         self._chain = [_event() for _ in range(STEPS + 2)]

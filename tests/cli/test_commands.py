@@ -18,7 +18,7 @@ from tests.fakes import SHIPPED
 from tests.http_client import request
 from tests.serving import eventually
 
-COMMANDS = ("run", "once", "demo", "check", "probe", "metrics")
+COMMANDS = ("run", "once", "demo", "check", "quiesce", "resume", "record", "probe", "metrics")
 LOG = SHIPPED / "vllm-0.24.0-h200" / "c-kv-pressure.log"
 
 

@@ -1,9 +1,15 @@
 """A recorded run: its lines, its metrics at any instant."""
 
+from typing import Any
+
 import pytest
 
-from solpi_exporter.demo.recording import RUNS, RecordedMetrics, load_device, load_run, timed_lines
+from solpi_exporter.demo.recording import RUNS, RecordedMetrics, frames_of, load_device, load_run, timed_lines
 from solpi_exporter.engine.endpoint import parse
+from solpi_exporter.gpu.driver import Device
+from solpi_exporter.gpu.fields import FIELDS
+from solpi_exporter.gpu.origins import Call
+from solpi_exporter.gpu.recording import key_of
 
 EXPOSITION = """\
 # TYPE vllm:num_requests_running gauge
@@ -98,5 +104,55 @@ def test_the_device_names_no_machine() -> None:
     """The UUID is made up and no serial is in the recording."""
     device = load_device()
 
-    assert device["nvmlDeviceGetUUID"] == "GPU-00000000-1111-2222-3333-444444444444"
-    assert not any("Serial" in call for call in device)
+    assert device["0 nvmlDeviceGetUUID"] == "GPU-00000000-1111-2222-3333-444444444444"
+    assert not any("Serial" in key for key in device)
+
+
+def test_the_device_answers_what_the_daemon_asks() -> None:
+    """Its keys are those of a recording: the driver's own, and those of GPU 0."""
+    asked = {field.origin.name for field in FIELDS if isinstance(field.origin, Call)}
+    identity = {f"nvmlDeviceGet{what}" for what in ("UUID", "Name", "PciInfo", "VbiosVersion")}
+    for key in load_device():
+        place, _, call = key.partition(" ")
+        assert place in ("-", "0")
+        assert call in asked | identity if place == "0" else call.startswith(("nvmlSystemGet", "nvmlDeviceGetCount"))
+
+
+def sample(time: float, util_samples: list[int], sm: float = 50.0) -> dict[str, Any]:
+    recorded = load_run("a-before").samples[100]
+    return {**recorded, "t": time, "util_samples": util_samples, "gpm": {**recorded["gpm"], "SM_UTIL": sm}}
+
+
+def test_a_sample_becomes_a_frame() -> None:
+    """At its own time, every answer under the key by which the daemon asks for it."""
+    ((time, answers),) = frames_of([sample(100.0, [])])
+
+    asked = {
+        key_of(Device(0), field.origin.name, *field.origin.args) for field in FIELDS if isinstance(field.origin, Call)
+    }
+    assert time == 100.0
+    assert {key for key in answers if "nvml" in key} <= asked
+    assert {key for key in answers if "nvml" not in key} == {
+        *(f"0 gpm {number}" for number in (1, 2, 3, 5, 10, 20, 21)),
+        *(f"0 field {number} 0" for number in (74, 82, 186)),
+        "0 samples 1",
+    }
+
+
+def test_a_gpm_metric_that_was_no_number_is_left_out() -> None:
+    """As by the driver."""
+    ((_, answers),) = frames_of([sample(100.0, [], sm=float("nan"))])
+
+    assert "0 gpm 2" not in answers
+    assert answers["0 gpm 1"] is not None
+
+
+def test_utilisation_samples_stand_between_two_samples() -> None:
+    """Evenly, the last at the time of the sample that brought them, in microseconds."""
+    frames = list(frames_of([sample(100.0, [1, 2]), sample(102.0, [3, 4, 5, 6]), sample(103.0, [])]))
+
+    assert [answers["0 samples 1"] for _, answers in frames] == [
+        [(99_500_000, 1), (100_000_000, 2)],
+        [(100_500_000, 3), (101_000_000, 4), (101_500_000, 5), (102_000_000, 6)],
+        [],
+    ]

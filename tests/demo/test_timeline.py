@@ -1,11 +1,13 @@
 """One clock over the recorded runs."""
 
+from collections.abc import Iterator
 from itertools import pairwise
 
 import pytest
 
 from solpi_exporter.demo.recording import RUNS, RecordedMetrics, Run, load_run
 from solpi_exporter.demo.timeline import Timeline
+from solpi_exporter.gpu.driver import Device
 from solpi_exporter.gpu.replay import ReplayDriver
 from tests.fakes import FakeClock
 
@@ -45,15 +47,70 @@ def test_start_up_is_told_at_once_and_nothing_is_left_out(timeline: Timeline) ->
     assert timeline.lines() == [(0.0, "start-up"), (4.0, "report"), (10.0, "start-up b"), (30.0, "after the end")]
 
 
-def test_energy_goes_on_over_cuts_and_rounds() -> None:
+class Stage:
+    """The shipped runs' GPU on a clock."""
+
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self.timeline = Timeline([load_run(name) for name in RUNS], self.clock)
+        now = self.timeline.now
+        self.driver = ReplayDriver(self.timeline.recording(), lambda: now().elapsed, lambda: now().round)
+
+    def steps(self, seconds: float, rounds: float) -> Iterator[None]:
+        """Move the clock on, over so many rounds."""
+        while self.clock.now < 1000.0 + rounds * self.timeline.seconds:
+            yield
+            self.clock.now += seconds
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return Stage()
+
+
+def test_a_round_is_timed_from_its_beginning(stage: Stage) -> None:
+    """What holds throughout is there at once, samples follow second by second, and none is of a run's start-up."""
+    recording = stage.timeline.recording()
+    power, name = (recording.tracks[f"0 nvmlDeviceGet{what}"] for what in ("PowerUsage", "Name"))
+
+    assert (recording.start, name.times) == (0.0, (0.0,))
+    assert stage.timeline.seconds - 1.5 < recording.end <= stage.timeline.seconds
+    assert all(0.0 < after - before < 1.5 for before, after in pairwise((0.0, *power.times)))
+    assert len(power.times) == sum(
+        run.start <= sample["t"] <= run.end for _, run in stage.timeline.chapters() for sample in run.samples
+    )
+
+
+def test_the_recording_says_what_the_run_measured(stage: Stage) -> None:
+    """At any second, the sample that was taken last."""
+    for _ in stage.steps(7.0, 1.0):
+        now = stage.timeline.now()
+        last = [sample for sample in now.run.samples if now.run.start <= sample["t"] <= now.time]
+        if last:
+            assert stage.driver.ask(Device(0), "nvmlDeviceGetPowerUsage") == last[-1]["power_mw"]
+
+
+def test_the_sample_buffer_goes_on_over_cuts_and_rounds(stage: Stage) -> None:
+    """Stamps ascend, never further apart than a sample may stand for, so that busy seconds have no gap."""
+    stamps = [0]
+    for _ in stage.steps(5.0, 2.5):
+        stamps += [stamp for stamp, _ in stage.driver.samples(Device(0), 1, stamps[-1])]
+
+    assert all(0 < after - before < 2_000_000 for before, after in pairwise(stamps))
+    assert stamps[-1] == pytest.approx((stage.clock.now - 1005.0) * 1e6, abs=5e6)
+
+
+def test_clocks_event_time_goes_on_over_cuts_and_rounds(stage: Stage) -> None:
+    """A total that fell would look like a driver that was loaded anew."""
+    held = [stage.driver.fields(Device(0), [(74, 0)])[74, 0] for _ in stage.steps(5.0, 2.5)]
+
+    assert held == sorted(held)
+
+
+def test_energy_goes_on_over_cuts_and_rounds(stage: Stage) -> None:
     """What was used while nothing is shown costs nothing, and a new round adds to the one before: power stays true."""
-    clock = FakeClock()
-    timeline = Timeline([load_run(name) for name in RUNS], clock)
-    driver = ReplayDriver({}, timeline.samples(), lambda: timeline.now().time, lambda: timeline.now().round)
-    readings = []
-    while clock.now < 1000.0 + 2.5 * timeline.seconds:
-        readings.append(driver.query_gpu(0, "nvmlDeviceGetTotalEnergyConsumption") / 1e3)
-        clock.now += 5.0
+    call = "nvmlDeviceGetTotalEnergyConsumption"
+    readings = [stage.driver.ask(Device(0), call) / 1e3 for _ in stage.steps(5.0, 2.5)]
 
     watts = [(after - before) / 5.0 for before, after in pairwise(readings)]
     assert min(watts) >= 0

@@ -45,11 +45,16 @@ def log_path(name: str) -> Path:
 
 def events(name: str) -> list[Event]:
     lines = log_path(name).read_bytes().decode(errors="replace").split("\n")
-    return [event for event in map(parse, lines) if event is not None]
+    return [event for event in map(event_of, lines) if event is not None]
+
+
+def event_of(line: str) -> Event | None:
+    said = parse(line)
+    return None if said is None else said.event
 
 
 def stats(line: str) -> Stats:
-    event = parse(line)
+    event = event_of(line)
     assert isinstance(event, Stats)
     return event
 
@@ -209,7 +214,7 @@ def test_heads_of_all_releases(line: str) -> None:
 )
 def test_what_is_quoted_or_has_no_head_is_not_read(line: str) -> None:
     """A prompt that holds a stats line, head and all, is no report."""
-    assert parse(line) is None
+    assert event_of(line) is None
 
 
 @pytest.mark.parametrize("value", ["nan%", "-0.5%", "inf%", "150.0%", "1e9%", "%", "1.2.3%", "٣%"])
@@ -228,12 +233,12 @@ def test_capacity_with_both_facts_on_one_line() -> None:
         "(EngineCore_DP1 pid=9) INFO 11-29 15:18:14 [kv_cache_utils.py:2327] CPU KV cache size: 3,072 tokens, Maximum"
     )
 
-    assert parse(line) == Capacity("1", tokens=3072.0)
+    assert event_of(line) == Capacity("1", tokens=3072.0)
 
 
 def test_a_setting_that_is_not_on_the_list_is_not_read() -> None:
     """Labels hold what is on a list: never a token, a path or whatever else an engine prints."""
-    event = parse(
+    event = event_of(
         "INFO 11-29 15:39:18 [core.py:1] Initializing a V1 LLM engine (v0.1) with config: model='m', hf_token=secret, "
         "enforce_eager=True, download_dir='/home/somebody'"
     )
@@ -243,7 +248,7 @@ def test_a_setting_that_is_not_on_the_list_is_not_read() -> None:
 
 def test_the_model_is_the_engines_own() -> None:
     """A draft model of speculative decoding stands in the same line; a path may hold blanks."""
-    event = parse(
+    event = event_of(
         "INFO 11-29 15:39:18 [core.py:1] Initializing a V1 LLM engine (v0.1) with config: "
         "model='/data/my models/llama', speculative_config=SpeculativeConfig(model='acme/draft'), seed=0"
     )
@@ -264,14 +269,14 @@ def test_a_server_starts_with_its_version(message: str) -> None:
     """In each of the forms that it has had."""
     head = "(APIServer pid=1) INFO 11-20 06:00:01 [launcher.py:367] "
 
-    assert parse(head + message) == Setting({"version": "0.9.2"}, server=True)
+    assert event_of(head + message) == Setting({"version": "0.9.2"}, server=True)
 
 
 def test_an_engine_of_the_first_releases_tells_no_version() -> None:
     """Before 0.4.1 its start line had none."""
     line = "INFO 10-03 09:12:02 llm_engine.py:72] Initializing an LLM engine with config: model='a', tokenizer='a'"
 
-    assert parse(line) == Setting({"model": "a"}, engine="0")
+    assert event_of(line) == Setting({"model": "a"}, engine="0")
 
 
 @pytest.mark.parametrize("file", ["serving_chat.py", "logger.py", "async_llm.py"])
@@ -279,11 +284,11 @@ def test_a_users_text_with_a_real_head_is_no_report(file: str) -> None:
     """vLLM repeats its head on every line of a message: only the file that prints reports can report."""
     head = HEAD.replace("loggers.py", file)
 
-    assert parse(head + STATS) is None
-    assert parse(head + "GPU KV cache size: 8,192 tokens") is None
-    assert parse(head + "bad template '\r" + HEAD + STATS) is None
-    assert parse(head + "vLLM API server version 6.6.6") is None
-    assert parse(head + "Initializing a V1 LLM engine (v6.6.6) with config: model='evil'") is None
+    assert event_of(head + STATS) is None
+    assert event_of(head + "GPU KV cache size: 8,192 tokens") is None
+    assert event_of(head + "bad template '\r" + HEAD + STATS) is None
+    assert event_of(head + "vLLM API server version 6.6.6") is None
+    assert event_of(head + "Initializing a V1 LLM engine (v6.6.6) with config: model='evil'") is None
 
 
 @pytest.mark.parametrize("name", EXPECTED)
@@ -314,3 +319,19 @@ def test_numbers_without_end_are_no_numbers() -> None:
 def test_minus_zero_is_zero() -> None:
     """vLLM prints -0.0% at times."""
     assert stats(HEAD + STATS.replace("43.0%", "-0.0%")).values["kv_cache_usage_ratio"] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("head", "role", "pid"),
+    [
+        ("(APIServer pid=800) INFO 11-29 15:45:33 [loggers.py:273] ", "APIServer", 800),
+        ("\x1b[0;36m(EngineCore_DP1 pid=4711)\x1b[0;0m INFO 11-29 15:45:33 [loggers.py:273] ", "EngineCore_DP1", 4711),
+        ("INFO 11-29 15:45:33 [loggers.py:273] ", "", None),
+    ],
+)
+def test_who_says_it_is_told(head: str, role: str, pid: int | None) -> None:
+    """The head names role and pid of the process, from 0.10.1 on; a plain head names none."""
+    said = parse(head + STATS)
+
+    assert said is not None
+    assert (said.role, said.pid) == (role, pid)

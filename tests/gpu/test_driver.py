@@ -1,174 +1,85 @@
-"""The door to NVML, with the real binding."""
-
-import ctypes
-from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
+"""What the driver interface says by itself: NVML's codes, and which of them are of use to ask again."""
 
 import pynvml
 import pytest
 
 from solpi_exporter.gpu import driver
-from solpi_exporter.gpu.driver import DriverAbsent, DriverFailed, GpuLost, NvmlDriver, Unavailable
-from solpi_exporter.gpu.fields import CLOCK_DOMAINS, FIELDS, MEMORY_V2, TEMPERATURE_GPU
-
-
-class Answering:
-    """Stands where `pynvml` keeps its functions: one that raises or returns what it is given."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._monkeypatch = monkeypatch
-        self.answer("nvmlDeviceGetHandleByIndex", lambda index: f"handle {index}")
-
-    def answer(self, call: str, function: Any) -> None:
-        self._monkeypatch.setattr(pynvml, call, function)
-
-    def fail(self, call: str, code: int) -> None:
-        def function(*_: object) -> None:
-            raise pynvml.NVMLError(code)
-
-        self.answer(call, function)
-
-
-@pytest.fixture
-def nvml(monkeypatch: pytest.MonkeyPatch) -> Answering:
-    return Answering(monkeypatch)
-
-
-@pytest.mark.parametrize("call", sorted({field.call for field in FIELDS}))
-def test_every_call_of_the_table_is_in_the_binding(call: str) -> None:
-    """A misspelt call would be an unsupported quantity for ever."""
-    assert callable(getattr(pynvml, call))
-
-
-def test_the_table_writes_nvmls_numbers_right() -> None:
-    """The numbers that the table spells out are those of the binding."""
-    assert pynvml.nvmlMemory_v2 == MEMORY_V2
-    assert pynvml.NVML_TEMPERATURE_GPU == TEMPERATURE_GPU
-    assert CLOCK_DOMAINS == {
-        "graphics": pynvml.NVML_CLOCK_GRAPHICS,
-        "sm": pynvml.NVML_CLOCK_SM,
-        "memory": pynvml.NVML_CLOCK_MEM,
-        "video": pynvml.NVML_CLOCK_VIDEO,
-    }
-
-
-@pytest.mark.parametrize("code", [pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, pynvml.NVML_ERROR_DRIVER_NOT_LOADED])
-def test_no_driver_is_absence(nvml: Answering, code: int) -> None:
-    """A host without a driver is told so, with what to do, and is not an outage."""
-    nvml.fail("nvmlInit", code)
-
-    with pytest.raises(DriverAbsent, match="start with --no-gpu"):
-        NvmlDriver().connect()
+from solpi_exporter.gpu.driver import LASTING, BadHandle, Device, DriverAbsent, DriverFailed, GpuLost, Unavailable
+from solpi_exporter.source import SourceAbsent, SourceError
 
 
 @pytest.mark.parametrize(
-    ("code", "error"),
+    ("ours", "nvmls"),
     [
-        (pynvml.NVML_ERROR_NOT_SUPPORTED, Unavailable),
-        (pynvml.NVML_ERROR_NO_PERMISSION, Unavailable),
-        (pynvml.NVML_ERROR_NOT_FOUND, Unavailable),
-        (pynvml.NVML_ERROR_FUNCTION_NOT_FOUND, Unavailable),
-        (pynvml.NVML_ERROR_UNKNOWN, Unavailable),
-        (12345, Unavailable),
-        (pynvml.NVML_ERROR_GPU_IS_LOST, GpuLost),
-        (pynvml.NVML_ERROR_RESET_REQUIRED, GpuLost),
-        (28, GpuLost),
-        (pynvml.NVML_ERROR_UNINITIALIZED, DriverFailed),
-        (pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH, DriverFailed),
+        ("NOT_SUPPORTED", "NVML_ERROR_NOT_SUPPORTED"),
+        ("NO_PERMISSION", "NVML_ERROR_NO_PERMISSION"),
+        ("FUNCTION_NOT_FOUND", "NVML_ERROR_FUNCTION_NOT_FOUND"),
+        ("GPU_IS_LOST", "NVML_ERROR_GPU_IS_LOST"),
+        ("RESET_REQUIRED", "NVML_ERROR_RESET_REQUIRED"),
+        ("VERSION_MISMATCH", "NVML_ERROR_LIB_RM_VERSION_MISMATCH"),
+        ("NOT_READY", "NVML_ERROR_NOT_READY"),
+        ("UNKNOWN", "NVML_ERROR_UNKNOWN"),
     ],
 )
-def test_errors_are_graded_by_their_code(nvml: Answering, code: int, error: type[Exception]) -> None:
-    """What concerns one quantity, one GPU, or all of them is told apart, for codes the binding has no name for too."""
-    nvml.fail("nvmlDeviceGetPowerUsage", code)
-
-    with pytest.raises(error, match=f"nvmlDeviceGetPowerUsage.*NVML error {code}"):
-        NvmlDriver().query_gpu(0, "nvmlDeviceGetPowerUsage")
+def test_the_codes_are_those_of_the_binding(ours: str, nvmls: str) -> None:
+    """A code that is written out here is NVML's of that name."""
+    assert getattr(driver, ours) == getattr(pynvml, nvmls)
 
 
-def test_a_call_that_the_binding_lacks_is_unavailable() -> None:
-    """An older nvidia-ml-py costs one quantity, not the source."""
-    with pytest.raises(Unavailable, match="not in the installed nvidia-ml-py"):
-        NvmlDriver().query("nvmlNoSuchCall")
+def test_what_lasts_is_what_the_gpu_will_never_answer() -> None:
+    """Unsupported, not in the library, another version of the arguments, deprecated: and nothing else."""
+    assert {
+        pynvml.NVML_ERROR_NOT_SUPPORTED,
+        pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
+        pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH,
+        pynvml.NVML_ERROR_DEPRECATED,
+    } == LASTING
 
 
-def test_structs_and_bytes_become_plain(nvml: Answering) -> None:
-    """What passes the door is what a recording can hold."""
-
-    class Inner(ctypes.Structure):
-        _fields_ = [("bus", ctypes.c_uint), ("busId", ctypes.c_char * 8)]
-
-    nvml.answer("nvmlDeviceGetPciInfo", lambda handle: Inner(6, b"00:06.0"))
-
-    assert NvmlDriver().query_gpu(0, "nvmlDeviceGetPciInfo") == {"bus": 6, "busId": "00:06.0"}
-
-
-def test_a_handle_is_asked_for_once_and_again_after_a_loss(nvml: Answering) -> None:
-    """A handle does not outlive a GPU's reset."""
-    asked: list[int] = []
-    nvml.answer("nvmlDeviceGetHandleByIndex", asked.append)
-    nvml.answer("nvmlDeviceGetName", lambda handle: "H200")
-    one = NvmlDriver()
-    one.query_gpu(0, "nvmlDeviceGetName")
-    one.query_gpu(0, "nvmlDeviceGetName")
-    assert asked == [0]
-
-    nvml.fail("nvmlDeviceGetUUID", pynvml.NVML_ERROR_GPU_IS_LOST)
-    with pytest.raises(GpuLost):
-        one.query_gpu(0, "nvmlDeviceGetUUID")
-    one.query_gpu(0, "nvmlDeviceGetName")
-
-    assert asked == [0, 0]
-
-
-def with_distribution(monkeypatch: pytest.MonkeyPatch, version: str, site: str, files: list[str]) -> None:
-    """Let a distribution named pynvml be installed in `site`, while the module is loaded from /venv."""
-    shim = SimpleNamespace(version=version, files=files, locate_file=lambda file: Path(site) / file)
-    monkeypatch.setattr(driver, "distribution", lambda name: shim)
-
-
-@pytest.mark.parametrize("file", ["pynvml/__init__.py", "pynvml.py"])
-def test_an_old_pynvml_that_shadows_the_binding_is_named(monkeypatch: pytest.MonkeyPatch, file: str) -> None:
-    """One line says which distribution is in the way and how to remove it."""
-    monkeypatch.setattr(pynvml, "__file__", f"/venv/{file}")
-    with_distribution(monkeypatch, "11.5.3", "/venv", [file])
-
-    with pytest.raises(DriverFailed, match=r"pynvml 11.5.3 shadows nvidia-ml-py: run `pip uninstall -y pynvml"):
-        NvmlDriver().connect()
+@pytest.mark.parametrize("code", sorted(LASTING))
+def test_a_lasting_code_makes_the_error_lasting(code: int) -> None:
+    """Asking again is of no use until the GPU is attached anew."""
+    assert Unavailable("a call", code).lasting
 
 
 @pytest.mark.parametrize(
-    ("version", "site", "file"),
-    [("13.0.1", "/venv", "pynvml_utils/__init__.py"), ("11.5.3", "/host", "pynvml/__init__.py")],
-    ids=["the deprecated shim of today", "an old one later in the path"],
+    "code",
+    [
+        pynvml.NVML_ERROR_NO_PERMISSION,
+        pynvml.NVML_ERROR_NOT_FOUND,
+        pynvml.NVML_ERROR_NO_DATA,
+        pynvml.NVML_ERROR_NOT_READY,
+        pynvml.NVML_ERROR_UNKNOWN,
+        12345,
+    ],
 )
-def test_a_pynvml_that_overwrites_nothing_is_harmless(
-    monkeypatch: pytest.MonkeyPatch, version: str, site: str, file: str
-) -> None:
-    """Only the module that was really loaded counts."""
-    monkeypatch.setattr(pynvml, "__file__", "/venv/pynvml.py")
-    with_distribution(monkeypatch, version, site, [file])
-
-    driver.refuse_shadowing_pynvml()
+def test_any_other_code_may_pass(code: int) -> None:
+    """What is not permitted or not there now is asked again, and so is what has a code without a name."""
+    assert not Unavailable("a call", code).lasting
 
 
-@pytest.mark.parametrize("code", [pynvml.NVML_ERROR_UNINITIALIZED, pynvml.NVML_ERROR_UNKNOWN])
-def test_closing_is_quiet(nvml: Answering, code: int) -> None:
-    """A stop must not fail for what the driver says to it."""
-    nvml.fail("nvmlShutdown", code)
+def test_an_error_without_a_code_is_of_the_plainest_kind() -> None:
+    """Unavailable is unsupported, a lost GPU is lost, and a driver that never got as far has no code."""
+    assert Unavailable("a call").code == pynvml.NVML_ERROR_NOT_SUPPORTED
+    assert GpuLost("a call").code == pynvml.NVML_ERROR_GPU_IS_LOST
+    assert DriverFailed("a call").code is None
 
-    NvmlDriver().close()
+
+def test_a_refused_handle_is_unavailable_and_may_pass() -> None:
+    """Who does not know of handles treats it as any quantity that cannot be had now."""
+    refused = BadHandle("a call", pynvml.NVML_ERROR_INVALID_ARGUMENT)
+
+    assert isinstance(refused, Unavailable)
+    assert not refused.lasting
 
 
-def test_a_handle_that_is_refused_is_asked_for_again(nvml: Answering) -> None:
-    """A driver that was reloaded knows nothing of the handles of before."""
-    asked: list[int] = []
-    nvml.answer("nvmlDeviceGetHandleByIndex", asked.append)
-    nvml.fail("nvmlDeviceGetUUID", pynvml.NVML_ERROR_INVALID_ARGUMENT)
-    one = NvmlDriver()
+def test_no_driver_is_absence_and_a_failing_one_an_outage() -> None:
+    """The runner tells a host without a GPU from one whose driver fails by these classes."""
+    assert issubclass(DriverAbsent, SourceAbsent)
+    assert issubclass(DriverFailed, SourceError)
+    assert not issubclass(DriverFailed, SourceAbsent)
 
-    for _ in range(2):
-        with pytest.raises(Unavailable):
-            one.query_gpu(0, "nvmlDeviceGetUUID")
 
-    assert asked == [0, 0]
+def test_devices_are_told_apart_by_gpu_and_instance() -> None:
+    """A MIG instance is not its GPU, and either may be a key."""
+    assert len({Device(0), Device(0, 0), Device(0, 1), Device(1), Device(0)}) == 4

@@ -1,0 +1,212 @@
+"""Settings become sources: which there are, in their order of precedence, and which are set aside."""
+
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+from urllib.parse import urlsplit
+
+from structlog.typing import FilteringBoundLogger
+
+from solpi_exporter.board import Snapshot, State
+from solpi_exporter.clock import Clock, SystemClock
+from solpi_exporter.config import ServerSettings, Settings
+from solpi_exporter.engine.endpoint import EndpointSource
+from solpi_exporter.engine.journal import JournalFollower
+from solpi_exporter.engine.lines import Lines
+from solpi_exporter.engine.source import DIALECTS, POLL_BYTES, LogSource
+from solpi_exporter.engine.tail import Tailer
+from solpi_exporter.engine.vllm import VLLM
+from solpi_exporter.engine.watch import DirectoryWatcher
+from solpi_exporter.gpu.driver import Driver, XidEvent
+from solpi_exporter.gpu.events import XidSource
+from solpi_exporter.gpu.nvml import NvmlDriver, attaches_in_a_new_process
+from solpi_exporter.gpu.reading import GpuReading
+from solpi_exporter.gpu.remembered import RememberedGpus
+from solpi_exporter.gpu.source import GpuSource
+from solpi_exporter.gpu.xid import Xid
+from solpi_exporter.host.process import lineage
+from solpi_exporter.host.source import EngineProcesses, HostSource
+from solpi_exporter.placement import Placer, ServerHint
+from solpi_exporter.probe.source import ProbeSource, open_bench, torch_is_there
+from solpi_exporter.source import Source
+from solpi_exporter.statedir import StateDir, StateNotSaved
+
+WHOLE_LOG = 1 << 62
+ONE_SHOT_LOG_SECONDS = 600.0  # a log of gigabytes is read to its end
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What the daemon meets outside: the clock, the driver. The demo and the tests bring their own."""
+
+    clock: Clock = field(default_factory=SystemClock)
+    driver: Driver = field(default_factory=NvmlDriver)
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """State, kept where there is a directory for it. What cannot be written is logged, and lasts as long as we do."""
+
+    directory: StateDir | None
+    log: FilteringBoundLogger
+
+    def read(self, name: str) -> Any | None:
+        """Return what was kept under a name."""
+        return None if self.directory is None else self.directory.read(name)
+
+    def write(self, name: str, value: Any) -> None:
+        """Keep a value."""
+        if self.directory is not None:
+            try:
+                self.directory.write(name, value)
+            except StateNotSaved as error:
+                self.log.warning("state_not_saved", reason=str(error))
+
+
+def make_placer(servers: Sequence[ServerSettings]) -> Placer:
+    """Return what finds out which GPUs and processes are whose."""
+    return Placer([_hint(server) for server in servers], os.getpid(), lineage)
+
+
+def _hint(server: ServerSettings) -> ServerHint:
+    port = None if server.metrics_url is None else urlsplit(server.metrics_url).port
+    return ServerHint(server.name, tuple(map(str, server.gpus)), server.journal, None if port is None else str(port))
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Makes the sources of a daemon; `snapshot` gives the board as it stands, `quiet` is the probe's lock.
+
+    `one_shot` reads logs from their beginning, to their end, in one poll.
+    """
+
+    settings: Settings
+    world: World
+    log: FilteringBoundLogger
+    quiet: threading.Lock
+    snapshot: Callable[[], Snapshot]
+    placer: Placer
+    remembered: RememberedGpus
+    one_shot: bool = False
+
+    @property
+    def servers(self) -> tuple[ServerSettings, ...]:
+        """The servers that are followed."""
+        return self.settings.engine.server if self.settings.engine.enabled else ()
+
+    def polled(self) -> Iterator[Source]:
+        """Yield what is to be polled, in the order of precedence: an endpoint is more exact than a log."""
+        if self.settings.gpu.enabled:
+            yield from self._gpu()
+        yield from self._engine()
+        if self.settings.host.enabled:
+            yield HostSource(self._processes, self.settings.host.interval)
+        if self._probe_state() is None:
+            probe = self.settings.probe
+            bench = partial(open_bench, probe.device, probe.shape, probe.batches)
+            yield ProbeSource(bench, probe.batches, self.quiet, self.world.clock, probe.interval)
+
+    def set_aside(self) -> Iterator[tuple[str, State]]:
+        """Yield what is not polled, with the reason."""
+        if not self.settings.gpu.enabled:
+            yield "gpu", State.OFF
+        if not self.servers:
+            yield "engine", State.ABSENT if self.settings.engine.enabled else State.OFF
+        if not self.settings.host.enabled:
+            yield "host", State.OFF
+        state = self._probe_state()
+        if state is not None:
+            yield "probe", state
+
+    def _gpu(self) -> Iterator[Source]:
+        gpu, world = self.settings.gpu, self.world
+        yield GpuSource(
+            world.driver,
+            world.clock,
+            gpu.interval,
+            gpu.timeout,
+            self.remembered,
+            attaches_in_a_new_process,
+            self._report_gpu,
+        )
+        if not self.one_shot:
+            yield XidSource(world.driver, world.clock, self._gpus, self._report_xid)
+
+    def _gpus(self) -> Iterator[tuple[int, str]]:
+        """Yield index and UUID of every GPU that answered last."""
+        for entry in self.snapshot().entries:
+            for reading in entry.readings:
+                if isinstance(reading, GpuReading) and reading.uuid and not reading.instance:
+                    yield reading.index, reading.uuid
+
+    def _processes(self) -> list[EngineProcesses]:
+        """Return the servers' processes, in the host's thread: reading about one that hangs may take long."""
+        snapshot = self.snapshot()
+        self.placer.learn(snapshot)
+        return self.placer.place(snapshot).processes()
+
+    def _report_gpu(self, reading: GpuReading, reason: str) -> None:
+        log = self.log.info if reading.up else self.log.error
+        log("gpu_state", gpu=reading.index, uuid=reading.uuid, state=reading.state.value, reason=reason)
+
+    def _report_xid(self, event: XidEvent, xid: Xid, count: int) -> None:
+        self.log.error(
+            "gpu_xid",
+            gpu=event.gpu,
+            uuid=event.uuid,
+            xid=event.xid,
+            kind=xid.kind.value,
+            meaning=xid.meaning,
+            action=xid.action.value,
+            count=count,
+        )
+
+    def _engine(self) -> Iterator[Source]:
+        engine = self.settings.engine
+        endpoints = {
+            server.name: EndpointSource(
+                server.name,
+                server.metrics_url,
+                engine.endpoint_interval,
+                engine.endpoint_timeout,
+                show_histograms=engine.histograms,
+            )
+            for server in self.servers
+            if server.metrics_url is not None
+        }
+        yield from endpoints.values()
+        for server in self.servers:
+            if server.logs or server.journal is not None:
+                yield self._log_source(server, endpoints.get(server.name))
+
+    def _log_source(self, server: ServerSettings, endpoint: EndpointSource | None) -> LogSource:
+        beginning = self.one_shot or self.settings.engine.read_from == "beginning"
+        dialect = VLLM if server.dialect == "auto" else DIALECTS[server.dialect]
+        clock = self.world.clock
+        log: Lines
+        if server.journal is not None:
+            log = JournalFollower(server.journal, from_beginning=beginning, follow=not self.one_shot, clock=clock)
+        else:
+            watcher = DirectoryWatcher()
+            log = Tailer(server.logs, from_beginning=beginning, start=dialect.start, watcher=watcher, clock=clock)
+        return LogSource(
+            server.name,
+            log,
+            dialect,
+            clock,
+            timeout=ONE_SHOT_LOG_SECONDS if self.one_shot else self.settings.engine.log_timeout,
+            poll_bytes=WHOLE_LOG if self.one_shot else POLL_BYTES,
+            is_dead=lambda: endpoint is not None and endpoint.refused,
+        )
+
+    def _probe_state(self) -> State | None:
+        """Return why the probe does not run, None where it does."""
+        match self.settings.probe.enabled:
+            case False:
+                return State.OFF
+            case "auto" if not torch_is_there():
+                return State.ABSENT
+        return None

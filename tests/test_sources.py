@@ -1,0 +1,146 @@
+"""Settings become sources."""
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from solpi_exporter.board import Board, Snapshot, State
+from solpi_exporter.config import (
+    EngineSettings,
+    GpuSettings,
+    HostSettings,
+    ProbeSettings,
+    ServerSettings,
+    Settings,
+)
+from solpi_exporter.gpu.driver import XidEvent
+from solpi_exporter.gpu.reading import GpuReading, GpuState
+from solpi_exporter.gpu.remembered import RememberedGpus
+from solpi_exporter.gpu.xid import look_up
+from solpi_exporter.placement import ServerHint
+from solpi_exporter.sources import Kept, Sources, World, make_placer
+from solpi_exporter.statedir import StateDir
+from tests.fakes import FakeClock, FakeDriver, capturing_log
+
+BOTH = ServerSettings(name="a", log="/var/log/a.log", metrics_url="http://127.0.0.1:8000/metrics", gpus=(0, "GPU-x"))
+UNIT = ServerSettings(name="b", journal="vllm.service")
+NO_PROBE = ProbeSettings(enabled=False)
+
+
+def sources_of(settings: Settings, snapshot: Snapshot | None = None, *, one_shot: bool = False) -> Sources:
+    log, _ = capturing_log()
+    board = Board()
+    return Sources(
+        settings,
+        World(FakeClock(), FakeDriver([])),
+        log,
+        threading.Lock(),
+        board.snapshot if snapshot is None else lambda: snapshot,
+        make_placer(settings.engine.server),
+        RememberedGpus(),
+        one_shot=one_shot,
+    )
+
+
+def test_they_come_in_the_order_of_precedence() -> None:
+    """An endpoint before a log: where both know a gauge, the endpoint's is shown."""
+    settings = Settings(engine=EngineSettings(server=(BOTH, UNIT)), probe=NO_PROBE)
+
+    names = [source.name for source in sources_of(settings).polled()]
+
+    assert names == ["gpu", "gpu_events", "engine_endpoint/a", "engine_log/a", "engine_log/b", "host"]
+
+
+def test_one_exposition_waits_for_no_event() -> None:
+    """An event wait tells of what happens after it began, which is nothing for `once`."""
+    assert "gpu_events" not in [source.name for source in sources_of(Settings(), one_shot=True).polled()]
+
+
+def test_what_is_off_is_set_aside() -> None:
+    """With the reason; nothing of it is polled."""
+    settings = Settings(
+        gpu=GpuSettings(enabled=False),
+        host=HostSettings(enabled=False),
+        engine=EngineSettings(enabled=False, server=(BOTH,)),
+        probe=NO_PROBE,
+    )
+    sources = sources_of(settings)
+
+    assert list(sources.polled()) == []
+    assert dict(sources.set_aside()) == dict.fromkeys(("gpu", "engine", "host", "probe"), State.OFF)
+
+
+def test_a_server_is_hinted_at_by_what_the_settings_say_of_it() -> None:
+    """Its GPUs as text, its unit, the port of its endpoint."""
+    assert make_placer((BOTH, UNIT)).servers == [
+        ServerHint("a", ("0", "GPU-x"), None, "8000"),
+        ServerHint("b", (), "vllm.service", None),
+    ]
+
+
+def test_xids_are_counted_for_the_gpus_that_answer() -> None:
+    """For whole GPUs that have a name; an instance's errors are its GPU's."""
+    board = Board()
+    board.add("gpu", 10.0)
+    gpus = [
+        GpuReading(0, "GPU-a", GpuState.OK),
+        GpuReading(0, "MIG-1", GpuState.OK, instance="1"),
+        GpuReading(1, "", GpuState.NO_PERMISSION),
+    ]
+    board.succeed("gpu", gpus, 1.0, 1.0)
+
+    assert list(sources_of(Settings(), board.snapshot())._gpus()) == [(0, "GPU-a")]
+
+
+@pytest.mark.parametrize(("state", "level"), [(GpuState.LOST, "error"), (GpuState.OK, "info")])
+def test_a_change_of_a_gpu_is_logged(state: GpuState, level: str) -> None:
+    """One line: which, what, why."""
+    log, captured = capturing_log()
+    sources = sources_of(Settings())
+    object.__setattr__(sources, "log", log)
+
+    sources._report_gpu(GpuReading(3, "GPU-a", state), "fell off the bus")
+
+    expected = {"gpu": 3, "uuid": "GPU-a", "state": state.value, "reason": "fell off the bus"}
+    assert captured.entries == [{"event": "gpu_state", "log_level": level, **expected}]
+
+
+def test_an_xid_is_logged_with_what_to_do() -> None:
+    """The catalogue's class, meaning and action stand beside the number."""
+    log, captured = capturing_log()
+    sources = sources_of(Settings())
+    object.__setattr__(sources, "log", log)
+
+    sources._report_xid(XidEvent(0, "GPU-a", 79), look_up(79), 2)
+
+    (entry,) = captured.entries
+    assert (entry["event"], entry["xid"], entry["count"]) == ("gpu_xid", 79, 2)
+    assert entry["action"] == look_up(79).action.value
+
+
+def test_state_without_a_directory_is_not_kept() -> None:
+    """Nothing is read, nothing is written, nothing fails."""
+    log, captured = capturing_log()
+    kept = Kept(None, log)
+
+    kept.write("gpus", {"most": 1})
+
+    assert kept.read("gpus") is None
+    assert captured.entries == []
+
+
+def test_state_that_cannot_be_written_is_logged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full disk takes no reading away."""
+    log, captured = capturing_log()
+    directory = StateDir(tmp_path)
+    kept = Kept(directory, log)
+    kept.write("gpus", {"most": 1})
+    assert kept.read("gpus") == {"most": 1}
+    (tmp_path / "gpus.json.new").mkdir()  # in the way of the temporary file
+
+    kept.write("gpus", {"most": 2})
+    directory.close()
+
+    assert kept.read("gpus") == {"most": 1}
+    assert [entry["event"] for entry in captured.entries] == ["state_not_saved"]

@@ -29,8 +29,9 @@ class Runner:
     def run(self, stop: threading.Event) -> None:
         """Poll at fixed distances; a poll that overruns its interval is followed by the next at once."""
         while not stop.is_set():
-            due = self._clock.monotonic() + self.source.interval
+            begun = self._clock.monotonic()
             self.poll()
+            due = begun + self.source.interval  # asked now: a source that fails may want more time
             self._clock.wait(stop, max(0.0, due - self._clock.monotonic()))
         self.source.close()
 

@@ -117,7 +117,7 @@ class Driver(Protocol):
         ...
 
     def wait_xid(self, seconds: float) -> XidEvent | None:
-        """Wait for a GPU's next critical error; registers every GPU first, anew after each change of `epoch`."""
+        """Wait for a GPU's next critical error: of every GPU that has been asked something, anew as `epoch` changes."""
         ...
 
     def close(self) -> None:

@@ -28,7 +28,7 @@ METRICS = (ERRORS, LAST, INFO)
 WAIT_SECONDS = 1.0
 MOST_EVENTS = 1000  # of one poll: a GPU that falls apart reports 45 by the thousand
 DISTANCE = 0.1  # seconds from poll to poll, should a wait ever return at once without an event
-FIRST_DELAY, LONGEST_DELAY = 1.0, 60.0  # seconds until a failed wait is tried again
+FIRST_DELAY, LONGEST_DELAY = 1.0, 15.0  # seconds until a failed wait is tried again
 MEETING_SECONDS = 5.0  # between two looks at which GPUs there are
 REPORT_SECONDS = 60.0  # between two reports of one code of one GPU
 
@@ -74,7 +74,7 @@ class XidSource:
     """
 
     name = "gpu_events"
-    timeout = 15.0  # a registration opens every GPU
+    timeout = 5.0
 
     def __init__(
         self,

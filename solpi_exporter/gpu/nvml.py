@@ -122,7 +122,8 @@ class NvmlDriver:
         with self._waiting:
             try:
                 if self._events.epoch != self.epoch:
-                    self._events.register(self.epoch)
+                    whole = {one.gpu: handle for one, handle in list(self._handles.items()) if one.instance is None}
+                    self._events.register(self.epoch, whole)
                 return self._events.wait(seconds)
             except pynvml.NVMLError as error:
                 self._events.free()
@@ -153,6 +154,8 @@ class NvmlDriver:
                 whole = self._handle(Device(device.gpu))
                 handle = self._call("nvmlDeviceGetMigDeviceHandleByIndex", whole, device.instance)
             self._handles[device] = handle
+            if device.instance is None and device.gpu not in self._lost:
+                self.epoch += 1  # its events can be waited for now
         return self._handles[device]
 
     def _with_handle(self, device: Device, call: str, job: Callable[[Any], Answer]) -> Answer:

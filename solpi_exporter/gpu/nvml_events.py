@@ -4,12 +4,14 @@ Only what happens after the registration is delivered.
 """
 
 import ctypes
+import threading
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
 import pynvml
 
-from solpi_exporter.gpu.driver import NOT_SUPPORTED, Unavailable, XidEvent
+from solpi_exporter.gpu.driver import GONE, NOT_SUPPORTED, Unavailable, XidEvent
 
 _XID = pynvml.nvmlEventTypeXidCriticalError
 
@@ -21,20 +23,26 @@ class EventSet:
         self.epoch: int | None = None
         self._set: Any = None
         self._gpus: dict[int | None, tuple[int, str]] = {}
+        self._nothing = threading.Event()
 
-    def register(self, epoch: int) -> None:
-        """Make the set anew; a GPU that cannot be registered, being lost or not ours, is left out."""
+    def register(self, epoch: int, handles: Mapping[int, Any]) -> None:
+        """Make the set anew of the GPUs with these handles, by index.
+
+        One that cannot be registered, being lost or not ours, is left out; one of which nothing is known yet is not
+        touched, since it may hang.
+        """
         self.free()
         self._set = pynvml.nvmlEventSetCreate()
-        for index in range(pynvml.nvmlDeviceGetCount()):
-            with suppress(pynvml.NVMLError):
-                self._add(index)
-        if not self._gpus:
-            raise Unavailable("no GPU of this host reports XID events", NOT_SUPPORTED)
+        refusals = {self._add(index, handle) for index, handle in handles.items()} - {pynvml.NVML_SUCCESS}
+        if not self._gpus and refusals - GONE:
+            raise Unavailable("no GPU of this host reports XID events", min(refusals - GONE))
         self.epoch = epoch
 
     def wait(self, seconds: float) -> XidEvent | None:
         """Wait for an event; None when the time is over."""
+        if not self._gpus:  # as while all are lost: the set is made anew when one is back
+            self._nothing.wait(seconds)
+            return None
         try:
             event = pynvml.nvmlEventSetWait_v2(self._set, round(seconds * 1000))
         except pynvml.NVMLError as error:
@@ -52,13 +60,17 @@ class EventSet:
         self._set, self.epoch = None, None
         self._gpus.clear()
 
-    def _add(self, index: int) -> None:
-        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-        if not _XID & pynvml.nvmlDeviceGetSupportedEventTypes(handle):
-            return
-        uuid = pynvml.nvmlDeviceGetUUID(handle)
-        pynvml.nvmlDeviceRegisterEvents(handle, _XID, self._set)
+    def _add(self, index: int, handle: Any) -> int:
+        """Register a GPU; return NVML's code."""
+        try:
+            if not _XID & pynvml.nvmlDeviceGetSupportedEventTypes(handle):
+                return NOT_SUPPORTED
+            uuid = pynvml.nvmlDeviceGetUUID(handle)
+            pynvml.nvmlDeviceRegisterEvents(handle, _XID, self._set)
+        except pynvml.NVMLError as error:
+            return int(error.value)
         self._gpus[_address(handle)] = (index, uuid if isinstance(uuid, str) else uuid.decode())
+        return int(pynvml.NVML_SUCCESS)
 
 
 def _address(handle: Any) -> int | None:

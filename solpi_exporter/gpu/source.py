@@ -4,7 +4,7 @@ The GPUs are read one after the other (GPM allows no more). One that does not an
 thread, and is asked again once its call has returned.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -22,6 +22,7 @@ from solpi_exporter.gpu.driver import (
 )
 from solpi_exporter.gpu.known import Failure, KnownGpus, Report, Told
 from solpi_exporter.gpu.lane import Calls, Hung, Lanes
+from solpi_exporter.gpu.mig import MigInstances
 from solpi_exporter.gpu.reader import Reader
 from solpi_exporter.gpu.reading import GpuReading, GpuState, NvmlReading, state_of
 from solpi_exporter.gpu.remembered import RememberedGpus
@@ -31,7 +32,6 @@ LONGEST_POLLS = 3  # intervals between two polls over which what they say of the
 LONGEST_SECONDS = 15.0  # the same for GPM's means, which are taken every 5 s where polls are closer together
 CLOSE_SECONDS = 2.0  # for letting go of the driver, which an event wait may hold up for a second
 GUARD_SECONDS = 30.0  # beyond what a poll may take by itself
-INSTANCES_SECONDS = 60.0  # listing MIG instances takes 0.3 ms, and stalls hosts that have many
 HEALING_SECONDS = 60.0  # between two looks whether a new process would find library and driver matching
 DRIVER = "driver"  # in the place of a GPU's index, for calls that concern all of them
 
@@ -65,13 +65,13 @@ class GpuSource:
         self._clock = clock
         self._known = KnownGpus(remembered or RememberedGpus(), report)
         self._heals = heals
-        self._heals_due = 0.0
+        self._heals_due: float | None = None
         self._connected = False
         self._versions: tuple[str | None, str | None, float | None] = (None, None, None)
         self._lanes = Lanes()
         self._readers: dict[str, Reader] = {}
-        self._instances: dict[int, tuple[float, list[int]]] = {}
-        self._places: dict[int, int] = {}
+        self._reader_at: dict[int, Reader] = {}
+        self._instances = MigInstances(driver, clock, self._attach_anew)
 
     def poll(self) -> list[NvmlReading | Told]:
         """Read the driver and every GPU; raise DriverAbsent or DriverFailed when no GPU can be asked."""
@@ -88,6 +88,7 @@ class GpuSource:
         except DriverFailed as error:
             self._let_go()
             raise self._explained(error) from error
+        self._heals_due = None
         gone = self._known.conclude(nvml.present, read, failures)
         self._note_misses(gone)
         return [nvml, *read, *gone]
@@ -104,7 +105,7 @@ class GpuSource:
         self._connected = False
         if not self._lanes.any_stuck:
             with suppress(Hung):
-                self._lanes.attempt(None, self._driver.close, max(self._patience, CLOSE_SECONDS))
+                self._lanes.attempt(DRIVER, self._driver.close, max(self._patience, CLOSE_SECONDS))
 
     def _note_misses(self, gone: Iterable[Told]) -> None:
         for one in gone:
@@ -158,50 +159,35 @@ class GpuSource:
     def _read_gpu(self, index: int) -> list[GpuReading]:
         """Read a GPU and its MIG instances."""
         readings = [self._read_device(Device(index))]
-        for position in self._instances_of(index, readings[0].uuid):
+        for instance in self._instances.of(index):
             try:
-                readings.append(self._read_device(Device(index, position)))
-            except (GpuLost, Unavailable):  # an instance that was deleted; whether the GPU is well, its own read said
-                self._instances.pop(index, None)
+                readings.append(self._read_device(instance))
+            except (GpuLost, Unavailable):  # it was deleted; whether the GPU is well, its own read said
+                self._instances.forget(index)
         return readings
 
     def _read_device(self, device: Device) -> GpuReading:
         uuid, was_reset = self._uuid(device)
-        if uuid not in self._readers:
-            self._readers[uuid] = Reader(self._driver, self._clock, uuid, self._longest)
+        reader = self._readers.get(uuid)
+        if reader is None:
+            reader = self._readers[uuid] = Reader(self._driver, self._clock, uuid, self._longest)
         elif was_reset or not self._known.is_here(uuid):
-            self._readers[uuid].attach()
-        return self._readers[uuid].read(device)
+            reader.attach()
+        if device.instance is None:
+            self._reader_at[device.gpu] = reader
+        return reader.read(device)
 
     def _uuid(self, device: Device) -> tuple[str, bool]:
         """Return the UUID, and whether there was a reset since it was last asked."""
         try:
             return str(self._driver.ask(device, "nvmlDeviceGetUUID")), False
         except BadHandle:  # of before a reset, which may have changed modes as well; the driver has dropped it
-            self._instances.pop(device.gpu, None)
+            self._instances.forget(device.gpu)
             return str(self._driver.ask(device, "nvmlDeviceGetUUID")), True
 
-    def _instances_of(self, index: int, uuid: str) -> list[int]:
-        """Return the positions of a GPU's MIG instances, from a list that is made anew every minute."""
-        now = self._clock.monotonic()
-        due, positions = self._instances.get(index, (0.0, []))
-        if now >= due:
-            positions = list(self._list_instances(index, uuid))
-            self._instances[index] = (now + INSTANCES_SECONDS, positions)
-        return positions
-
-    def _list_instances(self, index: int, uuid: str) -> Iterator[int]:
-        try:
-            count = int(self._driver.ask(Device(index), "nvmlDeviceGetMaxMigDeviceCount"))
-        except Unavailable:
-            return
-        if self._places.setdefault(index, count) != count:  # MIG was switched, from Hopper on without a reset:
-            self._readers[uuid].attach()  # the GPU may answer now what it has refused
-            self._places[index] = count
-        for position in range(count):
-            with suppress(Unavailable):
-                self._driver.ask(Device(index, position), "nvmlDeviceGetUUID")
-                yield position
+    def _attach_anew(self, index: int) -> None:
+        """Let a GPU whose MIG mode was switched be asked for what it has refused."""
+        self._reader_at[index].attach()
 
     # What follows from a failure.
 
@@ -213,7 +199,11 @@ class GpuSource:
         return DriverFailed(str(error), error.code, readings)
 
     def _is_healed(self) -> bool:
+        """Look once a minute, and not in the poll that meets the mismatch: that has it to tell first."""
         now = self._clock.monotonic()
+        if self._heals_due is None:
+            self._heals_due = now
+            return False
         if now < self._heals_due:
             return False
         self._heals_due = now + HEALING_SECONDS

@@ -31,8 +31,15 @@ def library(monkeypatch: pytest.MonkeyPatch) -> NvmlLibrary:
 @pytest.fixture
 def driver(library: NvmlLibrary) -> NvmlDriver:
     driver = NvmlDriver()
-    driver.connect()
+    attach(driver)
     return driver
+
+
+def attach(driver: NvmlDriver) -> None:
+    """Connect, and ask each GPU something, as the source does."""
+    driver.connect()
+    for gpu in (0, 1):
+        driver.ask(Device(gpu), "nvmlDeviceGetUUID")
 
 
 def masks(library: NvmlLibrary) -> dict[int, int]:
@@ -135,9 +142,9 @@ def test_a_wait_that_fails_gives_the_set_back_and_makes_it_anew(
     assert driver.wait_xid(0.0) == XidEvent(0, "GPU-a", 94)
 
 
-@pytest.mark.parametrize("call", ["nvmlEventSetCreate", "nvmlDeviceGetCount"])
-def test_a_registration_that_fails_is_tried_again(driver: NvmlDriver, library: NvmlLibrary, call: str) -> None:
+def test_a_registration_that_fails_is_tried_again(driver: NvmlDriver, library: NvmlLibrary) -> None:
     """It leaves no set behind."""
+    call = "nvmlEventSetCreate"
     library.fail(call, pynvml.NVML_ERROR_UNKNOWN)
     for _ in range(2):
         with pytest.raises(Unavailable):
@@ -170,14 +177,11 @@ def test_an_event_of_another_kind_is_no_xid(driver: NvmlDriver, library: NvmlLib
 
 @pytest.mark.parametrize(
     "call",
-    ["nvmlDeviceGetHandleByIndex", "nvmlDeviceGetUUID", "nvmlDeviceGetSupportedEventTypes", "nvmlDeviceRegisterEvents"],
+    ["nvmlDeviceGetUUID", "nvmlDeviceGetSupportedEventTypes", "nvmlDeviceRegisterEvents"],
 )
 def test_a_gpu_that_cannot_be_registered_is_left_out(driver: NvmlDriver, library: NvmlLibrary, call: str) -> None:
-    """The count includes GPUs that one may not open; the others are waited for."""
-    if call == "nvmlDeviceGetHandleByIndex":
-        library.lose(0, pynvml.NVML_ERROR_NO_PERMISSION)
-    else:
-        library.fail(call, pynvml.NVML_ERROR_NO_PERMISSION, gpu=0)
+    """The others are waited for."""
+    library.fail(call, pynvml.NVML_ERROR_NO_PERMISSION, gpu=0)
     driver.wait_xid(0.0)
 
     assert masks(library) == {1: XID}
@@ -210,7 +214,7 @@ def test_gpus_that_were_registered_once_do_not_count(driver: NvmlDriver, library
     """A set for no GPU at all would wait for nothing, unnoticed."""
     driver.wait_xid(0.0)
     driver.close()
-    driver.connect()
+    attach(driver)
     library.fail("nvmlDeviceRegisterEvents", pynvml.NVML_ERROR_NO_PERMISSION)
 
     with pytest.raises(Unavailable, match="no GPU of this host"):
@@ -229,14 +233,42 @@ def test_a_wait_begins_as_soon_as_the_driver_is_attached(library: NvmlLibrary) -
     """The thread of the events may be started before the one that attaches."""
     driver = NvmlDriver()
     told: list[XidEvent | None] = []
-    library.hooks["nvmlEventSetWait"] = lambda: library.happen(0, 79)
-    thread = threading.Thread(target=lambda: told.append(driver.wait_xid(SECONDS)))
+    thread = threading.Thread(target=lambda: told.append(driver.wait_xid(0.5)))
     thread.start()
 
-    driver.connect()
+    attach(driver)
     thread.join(SECONDS)
 
-    assert told == [XidEvent(0, "GPU-a", 79)]
+    assert told == [None]
+
+
+def test_a_gpu_of_which_nothing_is_known_is_not_touched(library: NvmlLibrary) -> None:
+    """It may hang, and with it the registration of all others; it is registered once it has answered."""
+    driver = NvmlDriver()
+    driver.connect()
+    driver.ask(Device(0), "nvmlDeviceGetUUID")
+    driver.wait_xid(0.0)
+    assert masks(library) == {0: XID}
+
+    driver.ask(Device(1), "nvmlDeviceGetUUID")
+    driver.wait_xid(0.0)
+
+    assert masks(library) == {0: XID, 1: XID}
+
+
+def test_while_all_gpus_are_lost_nothing_is_waited_for(driver: NvmlDriver, library: NvmlLibrary) -> None:
+    """That is no failure, after which the next wait would come late: one that is back is registered at once."""
+    for gpu in (0, 1):
+        library.lose(gpu)
+        with pytest.raises(GpuLost):
+            driver.ask(Device(gpu), "nvmlDeviceGetUUID")
+    assert driver.wait_xid(0.0) is None
+
+    library.bring_back(1)
+    driver.ask(Device(1), "nvmlDeviceGetUUID")
+    driver.wait_xid(0.0)
+
+    assert masks(library) == {1: XID}
 
 
 def test_after_a_close_there_is_no_driver(driver: NvmlDriver, library: NvmlLibrary) -> None:
@@ -253,7 +285,7 @@ def test_a_driver_that_is_attached_again_is_registered_again(driver: NvmlDriver,
     """Handles and sets of before a shutdown are void."""
     driver.wait_xid(0.0)
     driver.close()
-    driver.connect()
+    attach(driver)
     driver.wait_xid(0.0)
     library.happen(1, 74)
 

@@ -8,9 +8,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from types import MappingProxyType
+from typing import TypeVar
 
 from solpi_exporter.metric import Sample
 from solpi_exporter.source import Reading, SourceAbsent, SourceError
+
+Kind = TypeVar("Kind")
 
 
 class State(Enum):
@@ -78,6 +81,14 @@ class Snapshot:
 
     version: int
     entries: tuple[Entry, ...]
+
+    def readings(self, kind: type[Kind]) -> Iterator[tuple[float, Kind]]:
+        """Yield the readings of one kind that hold now, each with the instant of its poll."""
+        for entry in self.entries:
+            if entry.state is State.OK and entry.time is not None:
+                for reading in entry.readings:
+                    if isinstance(reading, kind):
+                        yield entry.time, reading
 
 
 class Board:

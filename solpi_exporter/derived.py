@@ -10,9 +10,8 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TypeVar
 
-from solpi_exporter.board import Snapshot, State
+from solpi_exporter.board import Snapshot
 from solpi_exporter.engine.reading import EngineFacts, EngineReading
 from solpi_exporter.gpu.reading import BusyTotal, GpuReading
 from solpi_exporter.metric import Metric, Sample
@@ -96,7 +95,6 @@ class _Point:
 
 
 _Points = deque[_Point]
-_Kind = TypeVar("_Kind")
 
 
 @dataclass(slots=True)
@@ -116,8 +114,8 @@ class TokenWindow:
 
         `gpus` maps each server to the UUIDs of its GPUs; a server without any, or with unknown ones, has no token.
         """
-        facts = {fact.server: fact for _, fact in _readings(snapshot, EngineFacts)}
-        self._take_busy(reading for _, reading in _readings(snapshot, GpuReading))
+        facts = {fact.server: fact for _, fact in snapshot.readings(EngineFacts)}
+        self._take_busy(reading for _, reading in snapshot.readings(GpuReading))
         self._take_engines(snapshot)
         self.tokens = tuple(self._tokens(gpus, facts))
 
@@ -138,7 +136,7 @@ class TokenWindow:
 
     def _take_engines(self, snapshot: Snapshot) -> None:
         seen: set[tuple[str, str, str]] = set()
-        for time, reading in _readings(snapshot, EngineReading):
+        for time, reading in snapshot.readings(EngineReading):
             basis = _basis(reading)
             if basis is not None:
                 key = (reading.server, reading.engine, basis)
@@ -214,15 +212,6 @@ class TokenWindow:
                 seconds = before.seconds + share * (after.seconds - before.seconds)
                 return (seconds, before.gaps) if before.gaps == after.gaps else None
         return None
-
-
-def _readings(snapshot: Snapshot, kind: type[_Kind]) -> Iterator[tuple[float, _Kind]]:
-    """Yield the readings of one kind that hold now, each with the instant of its poll."""
-    for entry in snapshot.entries:
-        if entry.state is State.OK and entry.time is not None:
-            for reading in entry.readings:
-                if isinstance(reading, kind):
-                    yield entry.time, reading
 
 
 def _basis(reading: EngineReading) -> str | None:

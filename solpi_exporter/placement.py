@@ -9,9 +9,8 @@ from /proc in the host's thread, since a process that hangs can hold up who read
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
-from typing import TypeVar
 
-from solpi_exporter.board import Snapshot, State
+from solpi_exporter.board import Snapshot
 from solpi_exporter.engine.reading import EngineFacts
 from solpi_exporter.gpu.fields import GPU
 from solpi_exporter.gpu.reading import GpuProcess, GpuReading
@@ -38,8 +37,6 @@ TOOLKIT = Metric(
 METRICS = (ENGINE_GPU, PROCESS_MEMORY, TOOLKIT)
 
 ENGINE_WORDS = ("vllm", "sglang", "trtllm")
-_Kind = TypeVar("_Kind")
-
 DEFAULT_PORT = "8000"  # of vLLM, which need not be given on its command line
 
 
@@ -116,8 +113,8 @@ class Placer:
 
     def learn(self, snapshot: Snapshot) -> None:
         """Read the lineage of every process that computes on a GPU or is named by a log, once."""
-        facts = list(_readings(snapshot, EngineFacts))
-        pids = {one.pid for gpu in _readings(snapshot, GpuReading) for one in gpu.processes or ()}
+        facts = [fact for _, fact in snapshot.readings(EngineFacts)]
+        pids = {one.pid for _, gpu in snapshot.readings(GpuReading) for one in gpu.processes or ()}
         pids |= {pid for fact in facts for pid in fact.pids}
         pids -= {self.own_pid}
         new = {pid: tuple(self.lineage(pid)) for pid in pids - self._lineages.keys()}
@@ -129,12 +126,16 @@ class Placer:
 
     def place(self, snapshot: Snapshot) -> Placement:
         """Return which GPUs and processes are whose, as far as it is known."""
-        gpus = [gpu for gpu in _readings(snapshot, GpuReading) if gpu.up]
-        told = {fact.server: fact.pids for fact in _readings(snapshot, EngineFacts)}
+        listed = [gpu for _, gpu in snapshot.readings(GpuReading) if gpu.uuid]
+        gpus = [gpu for gpu in listed if gpu.up]
+        told = {fact.server: fact.pids for _, fact in snapshot.readings(EngineFacts)}
         pids = {hint.name: self._pids(hint, told.get(hint.name, ()), gpus) for hint in self.servers}
         claimed = frozenset().union(*pids.values())
-        chosen = {hint.name: self._gpus(hint, pids[hint.name], claimed, gpus) for hint in self.servers}
-        probes = (probe.identity.cuda for probe in _readings(snapshot, ProbeReading))
+        chosen = {
+            hint.name: _named(hint, listed) if hint.gpus else self._gpus(pids[hint.name], claimed, gpus)
+            for hint in self.servers
+        }
+        probes = (probe.identity.cuda for _, probe in snapshot.readings(ProbeReading))
         return Placement(chosen, pids, self._versions(pids), tuple(gpus), self.own_pid, next(probes, None))
 
     def _versions(self, pids: Mapping[str, frozenset[int]]) -> dict[str, float]:
@@ -150,30 +151,44 @@ class Placer:
         """
         named = {pid for pid in told if _is_engine(self._lineages.get(pid, ())[:1])}
         computing = {one.pid for gpu in gpus for one in gpu.processes or ()} - {self.own_pid}
-        mine = {pid for pid in computing if self._belongs(hint, named, self._lineages.get(pid, ()))}
+        lineages = {pid: self._lineages.get(pid, ()) for pid in computing}
+        mine = {pid for pid, lineage in lineages.items() if any(process.pid in named for process in lineage)}
+        mine = mine or self._by_unit(hint, lineages) or self._by_port(hint, lineages)
         if not mine and len(self.servers) == 1 and not hint.gpus:
             mine = computing
         return frozenset(named | mine)
 
-    def _belongs(self, hint: ServerHint, named: set[int], lineage: tuple[Process, ...]) -> bool:
-        if any(process.pid in named for process in lineage):
-            return True
-        if hint.unit is not None:
-            return any(hint.unit in PurePath(process.cgroup or "").parts for process in lineage[:1])
-        return hint.port is not None and any(_serves(process, hint.port) for process in lineage)
+    def _by_unit(self, hint: ServerHint, lineages: Mapping[int, tuple[Process, ...]]) -> set[int]:
+        """Return the processes in the cgroup of a server's unit."""
+        paths = {pid: PurePath(lineage[0].cgroup or "").parts for pid, lineage in lineages.items() if lineage}
+        return {pid for pid, parts in paths.items() if hint.unit in parts}
 
-    def _gpus(
-        self, hint: ServerHint, pids: frozenset[int], claimed: frozenset[int], gpus: Sequence[GpuReading]
-    ) -> frozenset[str]:
-        if hint.gpus:
-            found = frozenset(gpu.uuid for gpu in gpus if gpu.uuid in hint.gpus or _index(gpu) in hint.gpus)
-            return found if len(found) == len(hint.gpus) else frozenset()
+    def _by_port(self, hint: ServerHint, lineages: Mapping[int, tuple[Process, ...]]) -> set[int]:
+        """Return the processes below the one that serves a server's port.
+
+        In containers several may serve the same port, each in its own network: then none is taken for it.
+        """
+        if hint.unit is not None or hint.port is None:
+            return set()
+        port = hint.port
+        serving = {pid: [one.pid for one in lineage if _serves(one, port)] for pid, lineage in lineages.items()}
+        roots = {pids[-1] for pids in serving.values() if pids}
+        return {pid for pid, pids in serving.items() if pids} if len(roots) == 1 else set()
+
+    def _gpus(self, pids: frozenset[int], claimed: frozenset[int], gpus: Sequence[GpuReading]) -> frozenset[str]:
+        """Return the GPUs on which a server's processes compute."""
         found = frozenset(gpu.uuid for gpu in gpus if any(one.pid in pids for one in gpu.processes or ()))
         # In a container NVML may list no processes at all; with one GPU there is nothing to choose, unless all that
         # computes there is somebody else's.
         computing = {one.pid for gpu in gpus for one in gpu.processes or ()}
         taken = bool(computing) and computing <= claimed
         return found or frozenset(gpu.uuid for gpu in gpus if len(gpus) == 1 and not taken)
+
+
+def _named(hint: ServerHint, gpus: Sequence[GpuReading]) -> frozenset[str]:
+    """Return the GPUs that the settings name, those that are lost included; none where one is not to be found."""
+    found = frozenset(gpu.uuid for gpu in gpus if gpu.uuid in hint.gpus or _index(gpu) in hint.gpus)
+    return found if len(found) == len(hint.gpus) else frozenset()
 
 
 def _index(gpu: GpuReading) -> str | None:
@@ -194,9 +209,3 @@ def _serves(process: Process, port: str) -> bool:
         return words[words.index("--port") + 1] == port
     given = [word.partition("=")[2] for word in words if word.startswith("--port=")]
     return port in given if given else port == DEFAULT_PORT and len(words) > 1
-
-
-def _readings(snapshot: Snapshot, kind: type[_Kind]) -> Iterator[_Kind]:
-    for entry in snapshot.entries:
-        if entry.state is State.OK:
-            yield from (reading for reading in entry.readings if isinstance(reading, kind))

@@ -57,13 +57,15 @@ class Kept:
         """Return what was kept under a name."""
         return None if self.directory is None else self.directory.read(name)
 
-    def write(self, name: str, value: Any) -> None:
-        """Keep a value."""
-        if self.directory is not None:
-            try:
+    def write(self, name: str, value: Any) -> bool:
+        """Keep a value; return whether it need not be tried again."""
+        try:
+            if self.directory is not None:
                 self.directory.write(name, value)
-            except StateNotSaved as error:
-                self.log.warning("state_not_saved", reason=str(error))
+        except StateNotSaved as error:
+            self.log.warning("state_not_saved", reason=str(error))
+            return False
+        return True
 
 
 def make_placer(servers: Sequence[ServerSettings]) -> Placer:
@@ -73,7 +75,10 @@ def make_placer(servers: Sequence[ServerSettings]) -> Placer:
 
 def _hint(server: ServerSettings) -> ServerHint:
     port = None if server.metrics_url is None else urlsplit(server.metrics_url).port
-    return ServerHint(server.name, tuple(map(str, server.gpus)), server.journal, None if port is None else str(port))
+    unit = server.journal
+    if unit is not None and "." not in unit:
+        unit += ".service"  # as journalctl completes it
+    return ServerHint(server.name, tuple(map(str, server.gpus)), unit, None if port is None else str(port))
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,10 +141,10 @@ class Sources:
             yield XidSource(world.driver, world.clock, self._gpus, self._report_xid)
 
     def _gpus(self) -> Iterator[tuple[int, str]]:
-        """Yield index and UUID of every GPU that answered last."""
+        """Yield index and UUID of every GPU that answers."""
         for entry in self.snapshot().entries:
             for reading in entry.readings:
-                if isinstance(reading, GpuReading) and reading.uuid and not reading.instance:
+                if isinstance(reading, GpuReading) and reading.up and not reading.instance:
                     yield reading.index, reading.uuid
 
     def _processes(self) -> list[EngineProcesses]:

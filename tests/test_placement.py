@@ -185,9 +185,9 @@ def test_the_only_gpu_is_not_a_servers_that_does_not_run() -> None:
     assert joined.gpus() == {"a": {"GPU-0"}, "b": set()}
 
 
-def test_a_gpu_that_is_lost_is_nobodys() -> None:
-    """It has no readings to join."""
-    assert Joined([ServerHint("s", ("0",))], [gpu(0, None, state=GpuState.LOST)]).gpus() == {"s": set()}
+def test_a_gpu_that_is_lost_is_not_guessed_at() -> None:
+    """It has no processes that could tell whose it is."""
+    assert Joined([ServerHint("s")], [gpu(0, None, state=GpuState.LOST)]).gpus() == {"s": set()}
 
 
 def test_memory_is_told_by_kind() -> None:
@@ -265,3 +265,21 @@ def test_cuda_versions_stand_beside_the_drivers() -> None:
     joined.board.succeed("probe", [ProbeReading(identity, (), (), None)], 0.0, 0.0)
 
     assert joined.shown()["solpi_cuda_toolkit_version"] == {("engine", "s"): 12.8, ("probe", ""): 13.0}
+
+
+def test_a_port_that_two_serve_is_nobodys() -> None:
+    """In two containers, each with a network of its own, as behind `-p 8000:8000` and `-p 8001:8000`."""
+    joined = Joined(
+        [ServerHint("a", port="8000"), ServerHint("b", port="8001")],
+        [gpu(0, {11: 1.0}), gpu(1, {12: 1.0})],
+        [process(10, 1, SERVE), process(11, 10, CORE), process(20, 1, SERVE), process(12, 20, CORE)],
+    )
+
+    assert joined.gpus() == {"a": set(), "b": set()}
+
+
+def test_a_named_gpu_that_is_lost_takes_no_other_along() -> None:
+    """The settings say whose it is, whether it answers or not."""
+    gpus = [gpu(0, {}), gpu(1, None, state=GpuState.LOST)]
+
+    assert Joined([ServerHint("s", ("0", "1"))], gpus).gpus() == {"s": {"GPU-0", "GPU-1"}}

@@ -315,12 +315,22 @@ def test_a_driver_that_is_older_than_the_binding(daemon: DaemonProcess, troubled
     assert daemon.page().names(0) >= TRAFFIC
 
 
-@finding([NONE])
-def test_an_upgrade_that_is_over_needs_a_new_process(daemon: DaemonProcess) -> None:
-    """The daemon ends with the status that asks for one, as soon as a new one could attach."""
+def test_an_upgrade_that_is_over_needs_a_new_process(start: Launcher, library: Path, tmp_path: Path) -> None:
+    """The daemon ends with the status that asks for one, as soon as a new one could attach.
+
+    The library that is put in place of the one it has mapped is told by another file that nothing is wrong.
+    """
+    folder = tmp_path / "libraries"
+    folder.mkdir()
+    (folder / LIBRARY).write_bytes(library.read_bytes())
+    host = Host(folder / LIBRARY, tmp_path / "host")
+    daemon = start(host, NVML_STU2=str(tmp_path / "well"))
     assert daemon.shows(*ALL_OK)
 
-    daemon.host.say("call-error nvmlDeviceGetCount_v2 * 18")
+    (tmp_path / "well").write_text("gpus 3\n")
+    (folder / "new").write_bytes(library.read_bytes().replace(b"NVML_STUB", b"NVML_STU2"))
+    (folder / "new").replace(folder / LIBRARY)
+    host.say("call-error nvmlDeviceGetCount_v2 * 18")
 
     assert daemon.process.wait(20.0) == RESTART
     assert [line["source"] for line in daemon.events("restarting")] == ["gpu"]

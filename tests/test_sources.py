@@ -77,6 +77,7 @@ def test_a_server_is_hinted_at_by_what_the_settings_say_of_it() -> None:
         ServerHint("a", ("0", "GPU-x"), None, "8000"),
         ServerHint("b", (), "vllm.service", None),
     ]
+    assert make_placer((ServerSettings(name="c", journal="vllm"),)).servers == [ServerHint("c", (), "vllm.service")]
 
 
 def test_xids_are_counted_for_the_gpus_that_answer() -> None:

@@ -1,5 +1,6 @@
 """record: what NVML answers on this host over a while, as a file for a bug report or a test."""
 
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import click
 
 from solpi_exporter.cli.options import Fatal
+from solpi_exporter.cli.serve import leave
 from solpi_exporter.clock import Clock, SystemClock
 from solpi_exporter.gpu.driver import Driver
 from solpi_exporter.gpu.nvml import NvmlDriver
@@ -32,21 +34,21 @@ def record(seconds: float, interval: float, output: Path | None) -> None:
     solpi_exporter/gpu/recording.py.
     """
     try:
-        text = dump(frames(NvmlDriver(), SystemClock(), seconds, interval))
-        if output is None:
-            click.echo(text, nl=False)
-        else:
-            output.write_text(text)
+        with sys.stdout if output is None else output.open("w") as file:
+            file.write(dump(frames(NvmlDriver(), SystemClock(), seconds, interval)))
+            file.flush()
     except SourceError as error:
         raise Fatal(str(error)) from error
     except OSError as error:
         raise Fatal(f"{output}: cannot be written: {error.strerror}") from error
+    leave(0)
 
 
 def frames(driver: Driver, clock: Clock, seconds: float, interval: float) -> Iterator[Frame]:
     """Yield a frame of answers for each reading; the first and the last lie `seconds` apart.
 
-    Its time is Unix time at the beginning, and runs on undisturbed. A driver that fails on the way ends the recording.
+    Its time is Unix time at the beginning, and runs on undisturbed. A driver that fails on the way ends the recording,
+    and so does Ctrl-C.
     """
     recording = RecordingDriver(driver)
     source = GpuSource(recording, clock, interval, TIMEOUT_SECONDS)
@@ -56,9 +58,11 @@ def frames(driver: Driver, clock: Clock, seconds: float, interval: float) -> Ite
         source.poll()
         yield clock.monotonic() + offset, recording.frame()
         while clock.monotonic() < begun + seconds:
-            clock.wait(stop, interval)
             try:
+                clock.wait(stop, interval)
                 source.poll()
+            except KeyboardInterrupt:
+                return
             except SourceError as error:
                 click.echo(f"ended after {clock.monotonic() - begun:.0f} s: {error}", err=True)
                 return

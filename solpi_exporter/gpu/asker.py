@@ -20,30 +20,35 @@ RETRY_SECONDS = 60.0  # for what is not permitted, which may change, and for fie
 
 @dataclass(slots=True)
 class Asker:
-    """One device's refusals. `has_gpm` is None until GPM has answered or has been refused for good."""
+    """One device's refusals.
+
+    `has_gpm` is None until GPM has answered or has been refused for good. Of what was asked last, `has_means` says that
+    GPM was asked with success, and `is_mute` that nothing was answered, though not all of it has been refused for good.
+    """
 
     driver: Driver
     has_gpm: bool | None = None
+    has_means: bool = False
+    is_mute: bool = False
     _silent_until: dict[Origin, float] = field(default_factory=dict)
 
     def answers(self, device: Device, origins: Iterable[Origin], now: float) -> dict[Origin, Any]:
         """Return what the device answers at `now` (monotonic seconds); raise GpuLost or DriverFailed."""
         calls, fields, activities = _by_kind(tuple(origins))
         answers: dict[Origin, Any] = {}
+        self.has_means = False
         for call in self._answering(calls, now):
             self._call(device, call, now, answers)
         if asked := self._answering(fields, now):
             self._fields(device, asked, now, answers)
         if means := self._answering(activities, now):
             self._activities(device, means, now, answers)
+        self.is_mute = not answers and (any(map(self.may_answer, calls)) or any(map(self.may_answer, fields)))
         return answers
 
-    def ask(self, device: Device, call: str, *args: int) -> Any:
-        """Return one call's answer, None where there is none."""
-        try:
-            return self.driver.ask(device, call, *args)
-        except Unavailable:
-            return None
+    def may_answer(self, origin: Origin) -> bool:
+        """Whether it has not been refused for good."""
+        return self._silent_until.get(origin, 0.0) < inf
 
     def _answering(self, origins: Sequence[Kind], now: float) -> Sequence[Kind]:
         """Return those that have not been refused for longer than now."""
@@ -79,7 +84,7 @@ class Asker:
             for one in wanted:
                 self._refused(one, error, now)
             return
-        self.has_gpm = True
+        self.has_gpm = self.has_means = True
         answers.update({one: means[one.id] for one in wanted if one.id in means})
 
     def _refused(self, origin: Origin, error: Unavailable, now: float) -> None:

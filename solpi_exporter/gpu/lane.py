@@ -19,7 +19,7 @@ Result = TypeVar("Result")
 Call = tuple[Hashable, Callable[[], Any]]  # what it concerns, and the call
 Calls = Generator[Call, Any, Result]  # is sent what each call returns, or thrown what it raises
 
-LEAST_PATIENCE = 0.25  # seconds for a call after another one of the same round has used up its time
+LEAST_PATIENCE = 1.0  # seconds, if not less, for a call after another one of the same round has used up its time
 
 
 class Hung(Exception):
@@ -98,7 +98,7 @@ class Lanes:
             self._stuck[walk.key] = thread
             self._free.shutdown(wait=False)  # the thread ends with the call, if that ever returns
             self._free = ThreadPoolExecutor(1, "gpu-lane")
-            walk, patience = _Walk(calls, self._is_stuck, partial(calls.throw, Hung())), LEAST_PATIENCE
+            walk, patience = _Walk(calls, self._is_stuck, partial(calls.throw, Hung())), min(patience, LEAST_PATIENCE)
 
     def attempt(self, key: Hashable, job: Callable[[], Result], patience: float) -> Result:
         """Make one call."""

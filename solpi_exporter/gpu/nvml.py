@@ -7,6 +7,7 @@ import struct
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, distribution
@@ -18,6 +19,7 @@ import pynvml
 from solpi_exporter.gpu.driver import (
     FUNCTION_NOT_FOUND,
     GONE,
+    UNKNOWN,
     VERSION_MISMATCH,
     BadHandle,
     Device,
@@ -33,6 +35,9 @@ from solpi_exporter.gpu.nvml_gpm import Gpm
 Answer = TypeVar("Answer")
 
 IDENTITY = "nvmlDeviceGetUUID"
+COUNT = "nvmlDeviceGetCount"
+LONG_CALL_SECONDS = 1.0  # beyond which a call of a GPU may never return
+ATTACH_SECONDS = 10.0
 STOP_SECONDS = 1.5  # an event wait in flight takes a second
 
 _ABSENT = {pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, pynvml.NVML_ERROR_DRIVER_NOT_LOADED}
@@ -51,6 +56,8 @@ class NvmlDriver:
         self.epoch = 0
         self._handles: dict[Device, Any] = {}
         self._lost: dict[int, tuple[Device, str]] = {}
+        self._count: int | None = None
+        self._in_call: dict[int, float] = {}
         self._gpm = Gpm()
         self._events = EventSet()
         self._attached = threading.Event()
@@ -73,9 +80,13 @@ class NvmlDriver:
     def query(self, call: str, *args: int) -> Any:
         """Call `pynvml.<call>(*args)`."""
         try:
-            return plain(self._call(call, *args))
+            answer = plain(self._call(call, *args))
         except GpuLost as error:  # which of them, it does not say
             raise Unavailable(str(error), error.code) from error
+        if call == COUNT and answer != self._count:
+            self._count = answer
+            self._forget_all()
+        return answer
 
     def ask(self, device: Device, call: str, *args: int) -> Any:
         """Call `pynvml.<call>(handle, *args)` with the device's handle."""
@@ -122,8 +133,7 @@ class NvmlDriver:
         with self._waiting:
             try:
                 if self._events.epoch != self.epoch:
-                    whole = {one.gpu: handle for one, handle in list(self._handles.items()) if one.instance is None}
-                    self._events.register(self.epoch, whole)
+                    self._events.register(self.epoch, self._answering())
                 return self._events.wait(seconds)
             except pynvml.NVMLError as error:
                 self._events.free()
@@ -159,17 +169,28 @@ class NvmlDriver:
         return self._handles[device]
 
     def _with_handle(self, device: Device, call: str, job: Callable[[Any], Answer]) -> Answer:
-        """Do a job with the device's handle; let go of a GPU that is lost, and notice when it is back."""
-        lost = False
+        """Do a job with the device's handle; let go of a GPU that is lost, and notice when it is back.
+
+        What would concern the whole driver is its GPU's alone, as long as NVML can be asked how many GPUs there are.
+        """
+        lost, begun = False, time.monotonic()
+        self._in_call[device.gpu] = begun
         try:
             return job(self._handle(device))
-        except (GpuLost, BadHandle) as error:
+        except DriverFailed as error:
+            lost = True
+            raise GpuLost(str(error), error.code or UNKNOWN) from error
+        except (GpuLost, Unavailable) as error:
             # The identity needs nothing but the handle; elsewhere a refusal may be for the other arguments.
-            lost = isinstance(error, GpuLost) or call == IDENTITY
+            refused = call == IDENTITY and (isinstance(error, BadHandle) or device.instance is None)
+            lost = isinstance(error, GpuLost) or refused
             raise
         finally:
+            self._in_call.pop(device.gpu, None)
             if lost or self._lost:
                 self._note_loss(device, call, lost=lost)
+            if time.monotonic() - begun > LONG_CALL_SECONDS:
+                self.epoch += 1  # it was left out of a registration meanwhile
 
     def _note_loss(self, device: Device, call: str, *, lost: bool) -> None:
         """Keep which GPUs are lost: one is back when the same call for the same device no longer says so.
@@ -184,6 +205,18 @@ class NvmlDriver:
         elif not lost and self._lost.get(device.gpu) == (device, call):
             del self._lost[device.gpu]
             self.epoch += 1
+
+    def _answering(self) -> dict[int, Any]:
+        """Return the handles of whole GPUs, but of those that have not returned from a call for long."""
+        hung = {gpu for gpu, begun in list(self._in_call.items()) if time.monotonic() - begun > LONG_CALL_SECONDS}
+        known = list(self._handles.items())
+        return {one.gpu: handle for one, handle in known if one.instance is None and one.gpu not in hung}
+
+    def _forget_all(self) -> None:
+        """Drop every handle: when NVML lists more or fewer GPUs, an index may mean another one."""
+        for gpu in {one.gpu for one in list(self._handles)}:
+            self._forget(gpu)
+        self.epoch += 1
 
     def _forget(self, gpu: int) -> None:
         """Drop a GPU's handles, and what was made with them."""
@@ -201,6 +234,8 @@ class NvmlDriver:
             raise graded(call, error) from error
         except pynvml.NVMLLibraryMismatchError as error:  # no NVMLError: the driver is older than the binding's call
             raise Unavailable(f"{call}: {error}", FUNCTION_NOT_FOUND) from error
+        except UnicodeDecodeError as error:  # the binding decodes names by itself
+            raise Unavailable(f"{call}: {error}", UNKNOWN) from error
 
 
 def refuse_shadowing_pynvml() -> None:
@@ -253,10 +288,15 @@ def attaches_in_a_new_process() -> bool:
 
     A library that is mapped is never unloaded, so after an upgrade of the driver this process keeps the old one.
     """
-    attach = "import pynvml; pynvml.nvmlInit()"
+    attach = "import pynvml; pynvml.nvmlInit(); pynvml.nvmlDeviceGetCount()"
     try:
-        command = [sys.executable, "-c", attach]
-        result = subprocess.run(command, capture_output=True, timeout=20.0, check=False)  # noqa: S603 - ourselves
-    except (OSError, subprocess.TimeoutExpired):
+        child = subprocess.Popen(  # noqa: S603 - ourselves
+            [sys.executable, "-c", attach], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+    except OSError:
         return False
-    return result.returncode == 0
+    try:
+        return child.wait(ATTACH_SECONDS) == 0
+    except subprocess.TimeoutExpired:
+        child.kill()  # and not waited for: in the kernel it may not even die
+        return False

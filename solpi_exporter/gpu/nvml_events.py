@@ -13,6 +13,7 @@ import pynvml
 
 from solpi_exporter.gpu.driver import GONE, NOT_SUPPORTED, Unavailable, XidEvent
 
+WAITS_BEFORE_RETRY = 60  # a second each
 _XID = pynvml.nvmlEventTypeXidCriticalError
 
 
@@ -24,6 +25,7 @@ class EventSet:
         self._set: Any = None
         self._gpus: dict[int | None, tuple[int, str]] = {}
         self._nothing = threading.Event()
+        self._waits_left: int | None = None
 
     def register(self, epoch: int, handles: Mapping[int, Any]) -> None:
         """Make the set anew of the GPUs with these handles, by index.
@@ -37,9 +39,14 @@ class EventSet:
         if not self._gpus and refusals - GONE:
             raise Unavailable("no GPU of this host reports XID events", min(refusals - GONE))
         self.epoch = epoch
+        self._waits_left = WAITS_BEFORE_RETRY if refusals - GONE - {NOT_SUPPORTED} else None
 
     def wait(self, seconds: float) -> XidEvent | None:
         """Wait for an event; None when the time is over."""
+        if self._waits_left is not None:
+            self._waits_left -= 1
+            if self._waits_left <= 0:
+                self.epoch = None  # what was refused may be permitted by now
         if not self._gpus:  # as while all are lost: the set is made anew when one is back
             self._nothing.wait(seconds)
             return None

@@ -60,9 +60,9 @@ class Gpm:
             self._lock.release()
 
     def forget(self, gpu: int) -> None:
-        """Leave the samples of a GPU that was lost, and of its instances, without touching the driver for it."""
+        """Give back the samples of a GPU that was lost, and of its instances."""
         for device in [device for device in list(self._pairs) if device.gpu == gpu]:
-            self._pairs.pop(device, None)
+            self._drop(device)
 
     def free(self) -> None:
         """Give all samples back."""

@@ -8,6 +8,7 @@ from typing import Any
 from solpi_exporter.metric import Metric
 
 BLANK = 1 << 62  # values from here on are NVML's sentinels for "none"
+BLANK_INT = 0xFFFFFFFF  # and its sentinel where the value is an unsigned int
 
 Values = Iterator[tuple[tuple[str, ...], float]]
 Convert = Callable[[Any], Values]
@@ -98,7 +99,7 @@ def number(unit: Unit = float, *labels: str) -> Convert:
     """Take the answer itself."""
 
     def convert(answer: Any) -> Values:
-        value = unit(answer) if answer < BLANK else None
+        value = unit(answer) if answer < BLANK and answer != BLANK_INT else None
         if value is not None:
             yield labels, value
 

@@ -1,6 +1,8 @@
 """Reads one GPU or MIG instance: the table's rows that are due, its identity, processes, and the totals kept here."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import inf
 from typing import Any
 
 from solpi_exporter.clock import Clock
@@ -8,51 +10,76 @@ from solpi_exporter.gpu.asker import Asker
 from solpi_exporter.gpu.busy import Busy
 from solpi_exporter.gpu.driver import UNKNOWN, Device, Driver, GpuLost, Unavailable
 from solpi_exporter.gpu.fields import FIELDS, GRAPHICS_ACTIVITY, UTILIZATION_RATES
-from solpi_exporter.gpu.origins import Call, Field, Origin, Tier, percent
+from solpi_exporter.gpu.origins import Activity, Call, Field, Origin, Tier, percent
 from solpi_exporter.gpu.reading import BUSY, INFO, LOAD, GpuProcess, GpuReading, GpuState
+from solpi_exporter.gpu.schedule import EARLY, PERIODS, Schedule
 from solpi_exporter.gpu.transfers import Transferred
 from solpi_exporter.metric import Sample
 
 UTILIZATION_SAMPLES = 1  # NVML_GPU_UTILIZATION_SAMPLES
-SAMPLES_SECONDS = 10.0  # a read costs 3 ms whatever it brings; an H200's buffer holds 14 s
-PERIODS = {Tier.FAST: 0.0, Tier.MEAN: 5.0, Tier.DEAR: 15.0, Tier.SLOW: 60.0, Tier.RARE: 3600.0}
-EARLY = 0.5  # seconds: polls come a little sooner or later, and what is due by then should not wait for the next
+SAMPLES_SECONDS = 10.0  # a read costs 3 ms whatever it brings
+BUFFER_SECONDS = 12.0  # an H200's buffer holds 14 s: what is read later has gaps
 MOST_REFUSALS = 3  # of the sample buffer, by an error that may pass, until busy seconds come from elsewhere
 NO_INSTANCE = 0xFFFFFFFF
+
+_NAME = Call("nvmlDeviceGetName")
+_VBIOS = Call("nvmlDeviceGetVbiosVersion")
+_PCI = Call("nvmlDeviceGetPciInfo")
 _PROCESSES = Call("nvmlDeviceGetComputeRunningProcesses")
 _GPU_ROWS = {tier: tuple(field for field in FIELDS if field.tier is tier) for tier in Tier}
 _INSTANCE_ROWS = {tier: tuple(field for field in rows if field.instances) for tier, rows in _GPU_ROWS.items()}
 
+Labels = tuple[str, str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Poll:
+    """One device at `now` (monotonic seconds): which tiers are due, and what was answered of them."""
+
+    device: Device
+    now: float
+    due: tuple[Tier, ...]
+    answers: Mapping[Origin, Any]
+
 
 class Reader:
-    """One device, known by its UUID, under whatever index it has now.
+    """One device, known by its UUID, under whatever index it has now, polled every `interval` seconds.
 
     `longest` is the distance of two polls, in seconds, over which utilisation and rates are integrated.
     """
 
-    def __init__(self, driver: Driver, clock: Clock, uuid: str, longest: float) -> None:
+    def __init__(self, driver: Driver, clock: Clock, uuid: str, interval: float, longest: float) -> None:
         self.uuid = uuid
         self._driver = driver
         self._clock = clock
+        self._longest = longest
         self._busy = Busy(longest)
         self._transferred = Transferred(longest)
-        self._busy_origin = self._by_samples
+        # The buffer is read at every poll or every few of them, so that no more lies between two reads than it holds.
+        self._samples_period = SAMPLES_SECONDS if SAMPLES_SECONDS + interval <= BUFFER_SECONDS + EARLY else interval
+        self._busy_origin = self._by_samples if interval <= BUFFER_SECONDS else self._by_poll
         self._refusals = 0
+        self._means_time: float | None = None  # when GPM was asked last with success
         self.attach()
 
     def attach(self) -> None:
         """Begin anew with a GPU that has come back: everything is asked again; the totals go on."""
         self._asker = Asker(self._driver)
+        self._schedule = Schedule()
         self._instance: int | None = None
         self._info: Sample | None = None
+        self._identity_due = 0.0
         self._bus_id = ""
         self._kept: dict[Tier, list[Sample]] = {}
         self._converted: dict[Field, tuple[Any, tuple[Sample, ...]]] = {}
-        self._due = dict.fromkeys(Tier, 0.0)
-        self._due_now: list[Tier] = []
         self._processes: tuple[GpuProcess, ...] | None = None
         self._samples_due = 0.0
         self._transferred.reset()
+
+    @property
+    def is_instance(self) -> bool:
+        """Whether it is a MIG instance."""
+        return self._instance is not None
 
     def miss(self) -> None:
         """Note that this poll brought nothing."""
@@ -61,12 +88,12 @@ class Reader:
     def read(self, device: Device) -> GpuReading:
         """Read what is due; raise GpuLost or DriverFailed, or Unavailable for an instance that has no id any more."""
         now = self._clock.monotonic()
-        labels = self._identify(device)
-        answers = self._ask(device, now)
-        rows = tuple(self._rows(device, answers, labels))
-        self._busy_origin(device, now, answers)
-        if Tier.MEAN in self._due_now:
-            self._transferred.advance(now, answers)
+        labels = self._identify(device, now)
+        poll = self._ask(device, now)
+        rows = tuple(self._rows(poll, labels))
+        self._busy_origin(poll)
+        if Tier.MEAN in poll.due:
+            self._transferred.advance(now, poll.answers, has_means=self._asker.has_means)
             self._processes = self._computing(device, now)
         return GpuReading(
             device.gpu,
@@ -81,34 +108,61 @@ class Reader:
             self._processes,
         )
 
-    def _identify(self, device: Device) -> tuple[str, str, str]:
+    def _identify(self, device: Device, now: float) -> Labels:
         """Return the label values, and ask once for what stands beside them in the info series."""
         if device.instance is not None and self._instance is None:
             self._instance = int(self._driver.ask(device, "nvmlDeviceGetGpuInstanceId"))
         labels = (str(device.gpu), self.uuid, "" if self._instance is None else str(self._instance))
-        if self._info is None or self._info.labels[:3] != labels:
-            pci = self._asker.ask(Device(device.gpu), "nvmlDeviceGetPciInfo") or {}
-            self._bus_id = pci.get("busId", "")
-            model = self._asker.ask(device, "nvmlDeviceGetName") or ""
-            vbios = self._asker.ask(Device(device.gpu), "nvmlDeviceGetVbiosVersion") or ""
-            self._info = INFO.sample(1.0, *labels, model, self._bus_id, vbios)
-            self._due = dict.fromkeys(Tier, 0.0)  # the rows that are kept carry the labels of before
+        if self._info is not None and self._info.labels[:3] != labels:
+            self._schedule = Schedule()  # the rows that are kept carry the labels of before
             self._converted.clear()
+            self._identity_due = 0.0
+        if now >= self._identity_due:
+            self._ask_identity(device, now, labels)
         return labels
 
-    def _rows(self, device: Device, answers: Mapping[Origin, Any], labels: tuple[str, ...]) -> Iterator[Sample]:
+    def _ask_identity(self, device: Device, now: float, labels: Labels) -> None:
+        """Make the info series; again in a minute where a part of it was refused for now."""
+        answers = self._asker.answers(device, (_NAME,), now)
+        answers |= self._asker.answers(Device(device.gpu), (_PCI, _VBIOS), now)
+        missing = [one for one in (_NAME, _PCI, _VBIOS) if one not in answers and self._asker.may_answer(one)]
+        self._identity_due = now + PERIODS[Tier.SLOW] if missing else inf
+        self._bus_id = answers.get(_PCI, {}).get("busId", "")
+        self._info = INFO.sample(1.0, *labels, answers.get(_NAME, ""), self._bus_id, answers.get(_VBIOS, ""))
+
+    def _ask(self, device: Device, now: float) -> Poll:
+        due = self._schedule.take(now)
+        wanted: list[Origin] = [field.origin for tier in due for field in _rows_of(device)[tier]]
+        if device.instance is None and Tier.MEAN in due:
+            wanted += self._transferred.origins(has_gpm=self._asker.has_gpm is not False)
+        answers = self._asker.answers(device, wanted, now)
+        if self._asker.is_mute and device.instance is None:
+            raise GpuLost("every call is refused; a container that lost its GPUs has to be recreated", UNKNOWN)
+        rare = [field.origin for field in _rows_of(device)[Tier.RARE]] if Tier.RARE in due else []
+        if any(one not in answers and self._asker.may_answer(one) for one in rare):
+            self._schedule.retry(Tier.RARE, now)
+        return Poll(device, now, due, self._without_old_means(answers, now))
+
+    def _without_old_means(self, answers: dict[Origin, Any], now: float) -> dict[Origin, Any]:
+        """Return the answers; but GPM's over more than a few polls, as after a hang, are of another time."""
+        old = self._means_time is not None and now - self._means_time > self._longest
+        if self._asker.has_means:
+            self._means_time = now
+        return {one: answer for one, answer in answers.items() if not isinstance(one, Activity)} if old else answers
+
+    def _rows(self, poll: Poll, labels: Labels) -> Iterator[Sample]:
         """Yield every row: those of the tiers that were due as answered now, the others as they were last."""
-        for tier in self._due_now:
+        for tier in poll.due:
             self._kept[tier] = [
                 sample
-                for field in _rows_of(device)[tier]
-                if field.origin in answers
-                for sample in self._convert(field, answers[field.origin], labels)
+                for field in _rows_of(poll.device)[tier]
+                if field.origin in poll.answers
+                for sample in self._convert(field, poll.answers[field.origin], labels)
             ]
         for rows in self._kept.values():
             yield from rows
 
-    def _convert(self, field: Field, answer: Any, labels: tuple[str, ...]) -> tuple[Sample, ...]:
+    def _convert(self, field: Field, answer: Any, labels: Labels) -> tuple[Sample, ...]:
         """Return a row's samples; those of before where the answer is that of before, as most are."""
         last = self._converted.get(field)
         if last is None or last[0] != answer:
@@ -117,44 +171,43 @@ class Reader:
             self._converted[field] = last = (answer, samples)
         return last[1]
 
-    def _ask(self, device: Device, now: float) -> dict[Origin, Any]:
-        self._due_now = [tier for tier in Tier if now >= self._due[tier] - EARLY]
-        for tier in self._due_now:
-            self._due[tier] = now + PERIODS[tier]
-        wanted: list[Origin] = [field.origin for tier in self._due_now for field in _rows_of(device)[tier]]
-        if device.instance is None and Tier.MEAN in self._due_now:
-            wanted += self._transferred.origins(has_gpm=self._asker.has_gpm is not False)
-        answers = self._asker.answers(device, wanted, now)
-        if not answers and device.instance is None:
-            raise GpuLost("every call is refused; a container that lost its GPUs has to be recreated", UNKNOWN)
-        return answers
+    # Where busy seconds come from: one of these, settled by what the device answers first.
 
-    def _by_samples(self, device: Device, now: float, answers: Mapping[Origin, Any]) -> None:
-        if now < self._samples_due - EARLY:
+    def _by_samples(self, poll: Poll) -> None:
+        if poll.now < self._samples_due - EARLY:
             return
         try:
-            samples = self._driver.samples(device, UTILIZATION_SAMPLES, self._busy.cursor)
+            samples = self._driver.samples(poll.device, UTILIZATION_SAMPLES, self._busy.cursor)
         except Unavailable as error:
-            self._refusals += 1
-            settled = error.lasting or self._refusals >= MOST_REFUSALS
-            if settled and self._busy.total is None and self._asker.has_gpm is not None:
-                self._busy_origin = self._by_activity if self._asker.has_gpm else self._by_utilization
-                self._busy_origin(device, now, answers)
-            return
-        self._samples_due = now + SAMPLES_SECONDS
-        self._busy.by_samples(now, samples)
+            self._note_refusal(error, poll)
+        else:
+            self._samples_due = poll.now + self._samples_period
+            self._busy.by_samples(poll.now, samples)
 
-    def _by_activity(self, device: Device, now: float, answers: Mapping[Origin, Any]) -> None:
-        if Tier.MEAN not in self._due_now:
-            return
-        mean = answers.get(GRAPHICS_ACTIVITY)
-        self._busy.by_activity(now, None if mean is None else percent(mean))
+    def _note_refusal(self, error: Unavailable, poll: Poll) -> None:
+        """Give the sample buffer up, for the time until the next attachment or, if it never answered, for good."""
+        self._refusals += 1
+        if self._busy.total is not None:
+            self._samples_due = inf if error.lasting else poll.now
+        elif error.lasting or self._refusals >= MOST_REFUSALS:
+            self._by_poll(poll)
 
-    def _by_utilization(self, device: Device, now: float, answers: Mapping[Origin, Any]) -> None:
-        rates = answers.get(UTILIZATION_RATES)
-        self._busy.by_utilization(now, None if rates is None else percent(rates["gpu"]))
+    def _by_poll(self, poll: Poll) -> None:
+        """Settle for what the polls themselves tell, once it is known whether there is GPM."""
+        if self._asker.has_gpm is not None:
+            self._busy_origin = self._by_activity if self._asker.has_gpm else self._by_utilization
+            self._busy_origin(poll)
 
-    def _totals(self, labels: tuple[str, ...]) -> Iterator[Sample]:
+    def _by_activity(self, poll: Poll) -> None:
+        if Tier.MEAN in poll.due:
+            mean = poll.answers.get(GRAPHICS_ACTIVITY)
+            self._busy.by_activity(poll.now, None if mean is None else percent(mean))
+
+    def _by_utilization(self, poll: Poll) -> None:
+        rates = poll.answers.get(UTILIZATION_RATES)
+        self._busy.by_utilization(poll.now, None if rates is None else percent(rates["gpu"]))
+
+    def _totals(self, labels: Labels) -> Iterator[Sample]:
         if self._busy.total is not None:
             yield BUSY.sample(self._busy.total.seconds, *labels)
         if self._busy.load is not None:
@@ -163,7 +216,7 @@ class Reader:
 
     def _computing(self, device: Device, now: float) -> tuple[GpuProcess, ...] | None:
         """Return what computes on the device; what runs in a MIG instance counts there, not for the whole GPU."""
-        listed = self._asker.answers(device, [_PROCESSES], now).get(_PROCESSES)
+        listed = self._asker.answers(device, (_PROCESSES,), now).get(_PROCESSES)
         if listed is None:
             return None
         mine = (one for one in listed if device.instance is not None or one["gpuInstanceId"] == NO_INSTANCE)

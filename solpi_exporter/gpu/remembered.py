@@ -15,8 +15,8 @@ class Store(Protocol):
         """Return what was written under a name, None where nothing was or it is damaged."""
         ...
 
-    def write(self, name: str, value: Any) -> None:
-        """Keep a value under a name."""
+    def write(self, name: str, value: Any) -> bool:
+        """Keep a value under a name; return whether that was possible."""
         ...
 
 
@@ -29,6 +29,7 @@ class RememberedGpus:
     def __init__(self, store: Store | None = None, expected: int | None = None) -> None:
         self._store = store
         self._configured = expected
+        self._saved = True
         self._gpus, self._most = _parsed(None if store is None else store.read(NAME))
 
     @property
@@ -44,10 +45,10 @@ class RememberedGpus:
         gpus, most = {**self._gpus, **seen}, max(self._most, present)
         if len(seen) >= (most if self._configured is None else self._configured):
             gpus = dict(seen)
-        if (gpus, most) != (self._gpus, self._most):
-            self._gpus, self._most = gpus, most
-            if self._store is not None:
-                self._store.write(NAME, {"most": most, "gpus": gpus})
+        changed = (gpus, most) != (self._gpus, self._most)
+        self._gpus, self._most = gpus, most
+        if self._store is not None and (changed or not self._saved):
+            self._saved = self._store.write(NAME, {"most": most, "gpus": gpus})
 
     @property
     def uuids(self) -> dict[int, str]:

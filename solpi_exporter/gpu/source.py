@@ -89,6 +89,7 @@ class GpuSource:
             self._let_go()
             raise self._explained(error) from error
         self._heals_due = None
+        self._forget_instances(read)
         gone = self._known.conclude(nvml.present, read, failures)
         self._note_misses(gone)
         return [nvml, *read, *gone]
@@ -101,11 +102,21 @@ class GpuSource:
         self._lanes.close()
 
     def _let_go(self) -> None:
-        """Detach from a driver that failed: the handles of one that comes back would be of the one that went."""
-        self._connected = False
+        """Detach from a driver that failed: the handles of one that comes back would be of the one that went.
+
+        Not while a call is still in it, which a shutdown would crash; then it is asked again as it is.
+        """
         if not self._lanes.any_stuck:
+            self._connected = False
             with suppress(Hung):
                 self._lanes.attempt(DRIVER, self._driver.close, max(self._patience, CLOSE_SECONDS))
+
+    def _forget_instances(self, read: Iterable[GpuReading]) -> None:
+        """Drop the readers of MIG instances that are gone: their UUIDs are made anew with each."""
+        here = {one.uuid for one in read}
+        self._readers = {
+            uuid: reader for uuid, reader in self._readers.items() if not reader.is_instance or uuid in here
+        }
 
     def _note_misses(self, gone: Iterable[Told]) -> None:
         for one in gone:
@@ -170,7 +181,7 @@ class GpuSource:
         uuid, was_reset = self._uuid(device)
         reader = self._readers.get(uuid)
         if reader is None:
-            reader = self._readers[uuid] = Reader(self._driver, self._clock, uuid, self._longest)
+            reader = self._readers[uuid] = Reader(self._driver, self._clock, uuid, self.interval, self._longest)
         elif was_reset or not self._known.is_here(uuid):
             reader.attach()
         if device.instance is None:

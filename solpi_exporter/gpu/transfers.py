@@ -1,7 +1,7 @@
 """Bytes that a GPU moves: NVML tells rates over a poll, or counters that wrap; here they become totals.
 
 GPM's rates come with its one call a poll. Without GPM the counters are read, which for PCIe are a lower bound. Which of
-the two a GPU's totals are made of is settled by its first poll and stays: a change would look like a reset.
+the two a GPU's totals are made of is settled by the first answer and stays: a change would look like a reset.
 """
 
 from collections.abc import Iterator, Mapping
@@ -51,21 +51,26 @@ class Transferred:
     _bytes: dict[Transfer, float] = field(default_factory=dict)
     _counters: dict[Transfer, float] = field(default_factory=dict)
     _time: float | None = None
+    _by_rate: bool | None = None  # None until the first answer
 
     def origins(self, *, has_gpm: bool) -> Iterator[Origin]:
         """Yield what has to be asked for."""
+        by_rate = has_gpm if self._by_rate is None else self._by_rate
         for transfer in TRANSFERS:
-            yield transfer.rate if has_gpm else transfer.counter
+            yield transfer.rate if by_rate else transfer.counter
 
-    def advance(self, time: float, answers: Mapping[Origin, float]) -> None:
-        """Take in the answers of a poll at `time` (monotonic seconds)."""
+    def advance(self, time: float, answers: Mapping[Origin, float], *, has_means: bool = True) -> None:
+        """Take in the answers of a poll at `time` (monotonic seconds), where GPM's next means begin if `has_means`."""
         elapsed = None if self._time is None else time - self._time
         for transfer in TRANSFERS:
             if transfer.rate in answers:
+                self._by_rate = True
                 self._add_rate(transfer, answers[transfer.rate], elapsed)
             elif answers.get(transfer.counter, BLANK) < BLANK:
+                self._by_rate = False
                 self._add_counter(transfer, answers[transfer.counter])
-        self._time = time
+        if has_means:
+            self._time = time
 
     def reset(self) -> None:
         """Note that the counters may have begun anew: how far they are from where they were says nothing."""

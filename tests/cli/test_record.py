@@ -20,6 +20,12 @@ module = sys.modules["solpi_exporter.cli.record"]  # as an attribute of its pack
 REAL = "GPU-815af534-4aa1-8055-5896-052901cfecda"
 
 
+@pytest.fixture(autouse=True)
+def _stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the command return: it leaves past threads that may hang, and this process with them."""
+    monkeypatch.setattr(module, "leave", lambda status: None)
+
+
 def card() -> dict[str, Any]:
     return {
         "nvmlDeviceGetUUID": REAL,

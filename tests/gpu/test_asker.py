@@ -207,11 +207,14 @@ def test_what_concerns_more_than_one_quantity_is_passed_on(key: str, error: Exce
         desk.ask(0.0, POWER, INSTANT, SM)
 
 
-def test_a_single_question_is_answered_with_none() -> None:
-    """Where there is no answer, for whatever reason; a lost GPU is passed on."""
-    desk = Desk({"power": 1, "name": Unavailable("name", UNKNOWN), "bus": GpuLost("gone")})
+def test_a_device_that_answers_nothing_is_mute() -> None:
+    """But not one that has refused everything for good, or of which nothing was asked."""
+    desk = Desk({"power": Unavailable("power", UNKNOWN), "limit": Unavailable("limit", UNKNOWN)})
+    desk.ask(0.0, POWER, LIMIT)
+    assert desk.asker.is_mute
 
-    assert desk.asker.ask(GPU, "power") == 1
-    assert desk.asker.ask(GPU, "name") is None
-    with pytest.raises(GpuLost):
-        desk.asker.ask(GPU, "bus")
+    desk.answers["power"] = Unavailable("power", NOT_SUPPORTED)
+    desk.ask(1.0, POWER)
+    assert not desk.asker.is_mute
+    desk.ask(2.0)
+    assert not desk.asker.is_mute

@@ -206,3 +206,35 @@ def test_a_driver_that_is_attached_anew_knows_of_no_loss(driver: NvmlDriver, lib
     driver.connect()
 
     assert epochs(driver, GPU, OTHER) == [2, 0, 0]
+
+
+def test_another_number_of_gpus_gives_up_all_handles(driver: NvmlDriver, library: NvmlLibrary) -> None:
+    """An index may mean another GPU then; the same number gives up none."""
+    driver.query("nvmlDeviceGetCount")
+    driver.ask(GPU, UUID)
+    driver.query("nvmlDeviceGetCount")
+    driver.ask(GPU, UUID)
+    before = driver.epoch
+    assert library.count(HANDLE) == 1
+
+    library.answers["- nvmlDeviceGetCount"] = 1
+    driver.query("nvmlDeviceGetCount")
+    driver.ask(GPU, UUID)
+
+    assert library.count(HANDLE) == 2
+    assert driver.epoch > before
+
+
+def test_an_identity_that_is_refused_is_a_loss(driver: NvmlDriver, library: NvmlLibrary) -> None:
+    """Whatever the reason: its events have to be registered anew once it tells its UUID again."""
+    epochs(driver, GPU, OTHER)
+    library.fail(UUID, pynvml.NVML_ERROR_UNKNOWN, gpu=0)
+    before = driver.epoch
+    with pytest.raises(Unavailable):
+        driver.ask(GPU, UUID)
+    assert driver.epoch == before + 1
+
+    library.fail(UUID, 0, gpu=0)
+    driver.ask(GPU, UUID)
+
+    assert driver.epoch == before + 2

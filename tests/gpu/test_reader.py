@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from solpi_exporter.gpu.driver import NO_PERMISSION, UNKNOWN, Device, GpuLost, Unavailable
+from solpi_exporter.gpu.driver import NO_PERMISSION, NOT_SUPPORTED, UNKNOWN, Device, GpuLost, Unavailable
 from solpi_exporter.gpu.reader import Reader
 from solpi_exporter.gpu.reading import GpuProcess, GpuReading
 from tests.fakes import FakeClock, FakeDriver, values
@@ -32,12 +32,12 @@ def h200() -> dict[str, Any]:
 class Card:
     """One device, read when a test says so."""
 
-    def __init__(self, answers: dict[str, Any], device: Device = WHOLE_GPU) -> None:
+    def __init__(self, answers: dict[str, Any], device: Device = WHOLE_GPU, interval: float = 5.0) -> None:
         self.answers, self.device, self.clock = answers, device, FakeClock()
         self.driver = FakeDriver([answers, answers])
         if device.instance is not None:
             self.driver = FakeDriver([h200()], instances={0: [{}, answers]})
-        self.reader = Reader(self.driver, self.clock, UUID, 15.0)
+        self.reader = Reader(self.driver, self.clock, UUID, interval, max(15.0, 3 * interval))
 
     def read(self, *, after: float = 0.0) -> GpuReading:
         self.clock.now += after
@@ -302,3 +302,70 @@ def test_an_instance_may_be_silent() -> None:
     shown = Card({"nvmlDeviceGetGpuInstanceId": 7}, Device(0, 1)).shown()
 
     assert shown.keys() == {"solpi_gpu_up", "solpi_gpu_info"}
+
+
+@pytest.mark.parametrize("interval", [5.0, 6.0, 9.0, 11.0, 30.0, 60.0])
+def test_busy_seconds_are_whole_at_every_interval(interval: float) -> None:
+    """The buffer holds 14 s: it is read before it runs over, and left to GPM's means where polls are rarer."""
+    card = Card(h200() | {"gpm 1": 100.0}, interval=interval)
+    card.answers["samples 1"] = lambda: [
+        (round((card.clock.now - 14.0 + 0.2 * step) * 1e6), 100) for step in range(1, 71)
+    ]
+    card.read()
+    card.read(after=interval)
+    first = card.read(after=interval).busy
+    for _ in range(12):
+        last = card.read(after=interval).busy
+
+    assert first is not None
+    assert last is not None
+    assert last.gaps == first.gaps
+    assert last.seconds - first.seconds == pytest.approx(last.time - first.time, abs=0.5)
+
+
+def test_means_over_an_outage_are_not_shown() -> None:
+    """GPM's first mean after a hang begins before it; the next one is of its own time."""
+    card = Card(h200() | {"gpm 2": 90.0})
+    card.read()
+    assert "solpi_gpu_sm_active_ratio" in card.shown(after=5.0)
+
+    assert "solpi_gpu_sm_active_ratio" not in card.shown(after=60.0)
+    assert "solpi_gpu_sm_active_ratio" in card.shown(after=5.0)
+
+
+def test_an_identity_that_is_refused_for_now_is_asked_again() -> None:
+    """Model, bus and VBIOS would stay unknown for good; a refusal for good is not repeated."""
+    card = Card(h200() | {"nvmlDeviceGetName": Unavailable("name", UNKNOWN)})
+    card.read()
+    card.answers["nvmlDeviceGetName"] = "NVIDIA H200"
+
+    assert "NVIDIA H200" in next(iter(card.shown(after=60.0)["solpi_gpu_info"]))
+    card.read(after=120.0)
+    assert not card.asked("nvmlDeviceGetName")
+
+
+def test_a_buffer_that_is_refused_for_good_is_left_alone() -> None:
+    """Also where it worked before, as when MIG is switched on."""
+    card = Card(h200() | {"samples 1": ring(1)})
+    card.read()
+    card.answers["samples 1"] = Unavailable("samples", NOT_SUPPORTED)
+    card.read(after=10.0)
+
+    card.read(after=10.0)
+
+    assert not card.asked("nvmlDeviceGetSamples")
+
+
+def test_a_gpu_without_anything_cheap_is_not_lost() -> None:
+    """What a GPU does not support says nothing of how it fares."""
+    card = Card({"nvmlDeviceGetClockInfo": 345})
+
+    for _ in range(3):
+        assert card.read(after=1.0).up
+
+
+def test_a_number_that_stands_for_none_is_absent() -> None:
+    """NVML has one for values of 32 bits as well."""
+    card = Card(h200() | {"field 186 0": 0xFFFFFFFF})
+
+    assert "solpi_gpu_power_instant_watts" not in card.shown()

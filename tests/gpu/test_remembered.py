@@ -7,22 +7,28 @@ import pytest
 
 from solpi_exporter.gpu.reading import ExpectedGpus, GpuReading, GpuState
 from solpi_exporter.gpu.remembered import NAME, RememberedGpus
+from solpi_exporter.sources import Kept
 from solpi_exporter.statedir import StateDir
+from tests.fakes import capturing_log
 
 
 class Shelf:
     """A store that counts how often it is written."""
 
     def __init__(self, kept: Any = None) -> None:
-        self.kept, self.writes = kept, 0
+        self.kept, self.writes, self.is_full = kept, 0, False
 
     def read(self, name: str) -> Any | None:
         assert name == NAME
         return self.kept
 
-    def write(self, name: str, value: Any) -> None:
+    def write(self, name: str, value: Any) -> bool:
         assert name == NAME
-        self.kept, self.writes = value, self.writes + 1
+        self.writes += 1
+        if self.is_full:
+            return False
+        self.kept = value
+        return True
 
 
 def told(gpus: RememberedGpus, *but: str) -> list[Any]:
@@ -124,7 +130,9 @@ def test_it_is_kept_when_it_changes() -> None:
 
 def test_it_is_known_after_a_restart(tmp_path: Path) -> None:
     """From the state directory: what is missing now was there before."""
-    state = StateDir(tmp_path)
+    log, _ = capturing_log()
+    directory = StateDir(tmp_path)
+    state = Kept(directory, log)
     RememberedGpus(state).note(2, {"GPU-a": 0, "GPU-b": 1})
 
     gpus = RememberedGpus(state)
@@ -135,7 +143,7 @@ def test_it_is_known_after_a_restart(tmp_path: Path) -> None:
         GpuReading(1, "GPU-b", GpuState.LOST),
     ]
     assert (tmp_path / "gpus.json").exists()
-    state.close()
+    directory.close()
 
 
 @pytest.mark.parametrize(
@@ -169,4 +177,21 @@ def test_a_file_of_somebody_else_is_nothing(kept: Any) -> None:
 
     gpus.note(1, {"GPU-a": 0})
 
+    assert shelf.kept == {"most": 1, "gpus": {"GPU-a": 0}}
+
+
+def test_what_could_not_be_written_is_tried_again() -> None:
+    """After a full disk, though nothing has changed since; and not once it is written."""
+    shelf = Shelf()
+    shelf.is_full = True
+    gpus = RememberedGpus(shelf)
+    gpus.note(1, {"GPU-a": 0})
+    gpus.note(1, {"GPU-a": 0})
+    assert (shelf.writes, shelf.kept) == (2, None)
+
+    shelf.is_full = False
+    for _ in range(3):
+        gpus.note(1, {"GPU-a": 0})
+
+    assert shelf.writes == 3
     assert shelf.kept == {"most": 1, "gpus": {"GPU-a": 0}}

@@ -18,12 +18,13 @@ from solpi_exporter.collector import BoardCollector
 from solpi_exporter.config import Settings, listen_address
 from solpi_exporter.derived import TokenWindow
 from solpi_exporter.exposition import TEXT, Exposition
-from solpi_exporter.gpu.reading import GpuState
+from solpi_exporter.gpu.reading import GpuReading, GpuState
 from solpi_exporter.gpu.remembered import RememberedGpus
+from solpi_exporter.gpu.xid import CatalogueReading
 from solpi_exporter.runner import Runner
 from solpi_exporter.source import Reading, Source
 from solpi_exporter.sources import Kept, Sources, World, make_placer
-from solpi_exporter.statedir import ONCE, QUIESCED, RUNNING, StateDir
+from solpi_exporter.statedir import QUIESCED, RUNNING, StateDir
 from solpi_exporter.web import Pages, WebServer
 
 TICK_SECONDS = 2.0
@@ -55,9 +56,8 @@ class Daemon:
         self._quiet = threading.Lock()
         self._resources = ExitStack()
         self._state: StateDir | None = None
-        if settings.state_dir is not None:
-            mode = ONCE if one_shot else QUIESCED if quiesced else RUNNING
-            self._state = StateDir(Path(settings.state_dir), mode)
+        if settings.state_dir is not None and not one_shot:
+            self._state = StateDir(Path(settings.state_dir), QUIESCED if quiesced else RUNNING)
             self._resources.callback(self._state.close)
         self.board = Board()
         self._remembered = RememberedGpus(Kept(self._state, log), settings.gpu.expected)
@@ -179,6 +179,8 @@ class Daemon:
             self._log.error("source_hung", source=name, remedy="its values are withdrawn until the call returns")
 
     def _derived(self) -> Iterator[Any]:
+        if self._remembered.count:  # beside the GPUs, whatever becomes of the source that counts their XIDs
+            yield from CatalogueReading().samples()
         yield from self._placement.samples()
         for token in self._window.tokens:
             yield from token.samples()
@@ -191,7 +193,12 @@ class Daemon:
 
     def _landing(self) -> dict[str, Any]:
         now = self._clock.time()
-        return {"version": __version__, "sources": [_row(entry, now) for entry in self._entries()]}
+        gpus = [reading for entry in self._entries() for reading in (*entry.readings, *entry.notices)]
+        return {
+            "version": __version__,
+            "sources": [_row(entry, now) for entry in self._entries()],
+            "gpus": [one for one in gpus if isinstance(one, GpuReading) and not one.up],
+        }
 
 
 def _row(entry: Entry, now: float) -> dict[str, str]:

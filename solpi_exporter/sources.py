@@ -23,7 +23,7 @@ from solpi_exporter.engine.watch import DirectoryWatcher
 from solpi_exporter.gpu.driver import Driver, XidEvent
 from solpi_exporter.gpu.events import XidSource
 from solpi_exporter.gpu.nvml import NvmlDriver, attaches_in_a_new_process
-from solpi_exporter.gpu.reading import GpuReading
+from solpi_exporter.gpu.reading import GpuReading, GpuState
 from solpi_exporter.gpu.remembered import RememberedGpus
 from solpi_exporter.gpu.source import GpuSource
 from solpi_exporter.gpu.xid import Xid
@@ -35,6 +35,13 @@ from solpi_exporter.source import Source
 from solpi_exporter.statedir import StateDir, StateNotSaved
 
 WHOLE_LOG = 1 << 62
+REMEDIES = {
+    GpuState.LOST: "look at its XIDs; reset it or reboot; in a container, recreate the container",
+    GpuState.HUNG: "see dmesg; reset it or reboot; restarting the exporter would hang in the same place",
+    GpuState.RESET_REQUIRED: "solpi-exporter quiesce, nvidia-smi --gpu-reset, solpi-exporter resume",
+    GpuState.NO_PERMISSION: "let this user open /dev/nvidia*: device cgroup or file mode",
+    GpuState.DRIVER_MISMATCH: "an upgrade is half done: reload the kernel module or reboot",
+}
 ONE_SHOT_LOG_SECONDS = 600.0  # a log of gigabytes is read to its end
 
 
@@ -155,7 +162,16 @@ class Sources:
 
     def _report_gpu(self, reading: GpuReading, reason: str) -> None:
         log = self.log.info if reading.up else self.log.error
-        log("gpu_state", gpu=reading.index, uuid=reading.uuid, state=reading.state.value, reason=reason)
+        remedy = {} if reading.up else {"remedy": REMEDIES[reading.state]}
+        log(
+            "gpu_state",
+            gpu=reading.index,
+            uuid=reading.uuid,
+            pci_bus_id=reading.bus_id,
+            state=reading.state.value,
+            reason=reason,
+            **remedy,
+        )
 
     def _report_xid(self, event: XidEvent, xid: Xid, count: int) -> None:
         self.log.error(
@@ -163,10 +179,10 @@ class Sources:
             gpu=event.gpu,
             uuid=event.uuid,
             xid=event.xid,
-            kind=xid.kind.value,
             meaning=xid.meaning,
             action=xid.action.value,
             count=count,
+            **{"class": xid.kind.value},
         )
 
     def _engine(self) -> Iterator[Source]:

@@ -14,7 +14,6 @@ from typing import Any
 
 PID_FILE = "solpi-exporter.pid"
 RUNNING, QUIESCED = "running", "quiesced"
-ONCE = "once"  # holds the directory, and takes no request
 
 
 class StateDirBusy(Exception):

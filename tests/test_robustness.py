@@ -172,7 +172,7 @@ def test_an_xid_is_counted_once_and_told_once(well: DaemonProcess) -> None:
     assert (page.xids(1), page.xids(2)) == (0, 0)
     [line] = well.events("gpu_xid")
     assert (line["gpu"], line["uuid"], line["xid"], line["count"]) == (0, uuid(0), 79, 1)
-    assert (line["kind"], line["action"]) == ("hardware", "reboot_host")
+    assert (line["class"], line["action"]) == ("hardware", "reboot_host")
 
 
 def test_a_lost_gpu_comes_back_after_a_reset(well: DaemonProcess) -> None:
@@ -240,6 +240,21 @@ def test_a_call_that_never_returns_costs_its_gpu_alone(well: DaemonProcess, line
 
     assert well.shows(*ALL_OK)
     assert well.page().gpu_series(1) >= own
+
+
+def test_a_gpu_that_hangs_and_one_that_is_lost_cost_no_xids_of_a_third(well: DaemonProcess) -> None:
+    """The loss makes the events be registered anew, around the GPU that hangs."""
+    well.host.say("hang 2")
+    assert well.shows("ok", "ok", "hung")
+    well.host.say("hang 2", "error 1 15")
+    assert well.shows("ok", "lost", "hung")
+    before = well.page().xids(0)
+
+    def reported() -> bool:
+        well.host.report_xid(0, "hang 2", "error 1 15")
+        return well.page().xids(0) > before
+
+    assert eventually(reported)
 
 
 def test_gpm_that_hangs_on_one_gpu_costs_the_others_gpm_alone(start: Launcher, host: Host) -> None:

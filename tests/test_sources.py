@@ -19,7 +19,7 @@ from solpi_exporter.gpu.reading import GpuReading, GpuState
 from solpi_exporter.gpu.remembered import RememberedGpus
 from solpi_exporter.gpu.xid import look_up
 from solpi_exporter.placement import ServerHint
-from solpi_exporter.sources import Kept, Sources, World, make_placer
+from solpi_exporter.sources import REMEDIES, Kept, Sources, World, make_placer
 from solpi_exporter.statedir import StateDir
 from tests.fakes import FakeClock, FakeDriver, capturing_log
 
@@ -96,15 +96,21 @@ def test_xids_are_counted_for_the_gpus_that_answer() -> None:
 
 @pytest.mark.parametrize(("state", "level"), [(GpuState.LOST, "error"), (GpuState.OK, "info")])
 def test_a_change_of_a_gpu_is_logged(state: GpuState, level: str) -> None:
-    """One line: which, what, why."""
+    """One line: which, where, what, why, and what to do."""
     log, captured = capturing_log()
     sources = sources_of(Settings())
     object.__setattr__(sources, "log", log)
 
-    sources._report_gpu(GpuReading(3, "GPU-a", state), "fell off the bus")
+    sources._report_gpu(GpuReading(3, "GPU-a", state, bus_id="0000:11:00.0"), "fell off the bus")
 
-    expected = {"gpu": 3, "uuid": "GPU-a", "state": state.value, "reason": "fell off the bus"}
+    expected: dict[str, object] = {"gpu": 3, "uuid": "GPU-a", "pci_bus_id": "0000:11:00.0", "state": state.value}
+    expected |= {"reason": "fell off the bus"} | ({} if state is GpuState.OK else {"remedy": REMEDIES[state]})
     assert captured.entries == [{"event": "gpu_state", "log_level": level, **expected}]
+
+
+def test_every_state_but_ok_has_a_remedy() -> None:
+    """And but the one that was asked for."""
+    assert REMEDIES.keys() | {GpuState.OK, GpuState.QUIESCED} == set(GpuState)
 
 
 def test_an_xid_is_logged_with_what_to_do() -> None:

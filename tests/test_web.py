@@ -11,6 +11,7 @@ import pytest
 from solpi_exporter.board import Board, Snapshot
 from solpi_exporter.collector import BoardCollector
 from solpi_exporter.exposition import Exposition
+from solpi_exporter.gpu.reading import GpuReading, GpuState
 from solpi_exporter.web import CONNECTIONS, HEADER_BYTES, Pages, WebServer
 from tests.fakes import FakeClock
 from tests.http_client import request
@@ -33,11 +34,8 @@ def port() -> Iterator[int]:
     """Serve an empty board on a free port."""
     exposition = Exposition(BoardCollector(snapshot), lambda: 0, CLOCK, threading.Lock())
     sources = [{"name": "<gpu>", "state": "ok", "age": "0:00:01 ago"}]
-    server = WebServer(
-        "127.0.0.1",
-        0,
-        Pages(exposition, lambda: {"version": "9.9", "sources": sources}, lambda: PENDING, BROKEN.append),
-    )
+    landing = {"version": "9.9", "sources": sources, "gpus": [GpuReading(3, "GPU-a", GpuState.HUNG)]}
+    server = WebServer("127.0.0.1", 0, Pages(exposition, lambda: landing, lambda: PENDING, BROKEN.append))
     server.start()
     yield server.port
     server.stop(2.0)
@@ -83,11 +81,12 @@ def test_ready_names_what_it_waits_for(port: int) -> None:
 
 
 def test_landing_page_links_and_escapes(port: int) -> None:
-    """It names version and sources, escaped, and links to what there is."""
+    """It names version, sources and GPUs that are not well, escaped, and links to what there is."""
     page = request(port, "/").text
 
     assert "solpi-exporter 9.9" in page
     assert "&lt;gpu&gt;" in page
+    assert '<td>3</td><td class="down">hung</td><td>GPU-a</td>' in page
     for target in ("metrics", "-/healthy", "-/ready"):
         assert f'href="{target}"' in page
         assert request(port, f"/{target}").status == 200

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from solpi_exporter.clock import Clock
 from solpi_exporter.gpu.driver import Driver, GpuLost, Unavailable, XidEvent
 from solpi_exporter.gpu.fields import GPU
-from solpi_exporter.gpu.xid import CRITICAL, INFO, CatalogueReading, Xid, look_up
+from solpi_exporter.gpu.xid import CRITICAL, INFO, Class, Xid, look_up
 from solpi_exporter.metric import Kind, Metric, Sample
 from solpi_exporter.source import Reading, SourceAbsent, SourceError
 
@@ -49,6 +49,9 @@ class XidCount:
         yield ERRORS.sample(self.total, *labels)
         if self.last is not None:
             yield LAST.sample(self.last, *labels)
+        row = look_up(self.xid)
+        if row.kind is Class.UNKNOWN:  # which is in no catalogue, and yet to be joined
+            yield INFO.sample(1.0, str(self.xid), row.kind.value, row.action.value)
 
 
 @dataclass(slots=True)
@@ -170,8 +173,8 @@ class XidSource:
                 tally.unreported, tally.report_due = 0, now + REPORT_SECONDS
 
     def _readings(self) -> tuple[Reading, ...]:
-        counts = tuple(
+        counts = (
             XidCount(self._indices[uuid], uuid, code, tally.total, tally.last)
             for (uuid, code), tally in self._tallies.items()
         )
-        return (*counts, CatalogueReading()) if counts else ()
+        return tuple(counts)

@@ -36,7 +36,7 @@ Answer = TypeVar("Answer")
 
 IDENTITY = "nvmlDeviceGetUUID"
 COUNT = "nvmlDeviceGetCount"
-LONG_CALL_SECONDS = 1.0  # beyond which a call of a GPU may never return
+LONG_CALL_SECONDS = 0.2  # beyond which a call of a GPU may never return
 ATTACH_SECONDS = 10.0
 STOP_SECONDS = 1.5  # an event wait in flight takes a second
 
@@ -62,6 +62,7 @@ class NvmlDriver:
         self._events = EventSet()
         self._attached = threading.Event()
         self._waiting = threading.Lock()
+        self._pause = threading.Event()
 
     def connect(self) -> None:
         """Load libnvidia-ml.so.1 and attach; raise DriverAbsent where there is no driver."""
@@ -129,7 +130,7 @@ class NvmlDriver:
     def wait_xid(self, seconds: float) -> XidEvent | None:
         """Wait for the next critical error of any GPU, None when there was none."""
         if not self._attached.wait(max(seconds, 0.1)):
-            raise DriverAbsent("no events of GPUs without an NVIDIA driver")
+            raise DriverAbsent("no NVIDIA driver is attached, so no XIDs are told; why, the source gpu says")
         with self._waiting:
             try:
                 if self._events.epoch != self.epoch:
@@ -208,6 +209,8 @@ class NvmlDriver:
 
     def _answering(self) -> dict[int, Any]:
         """Return the handles of whole GPUs, but of those that have not returned from a call for long."""
+        if self._in_call:
+            self._pause.wait(LONG_CALL_SECONDS)  # a call that has just begun may be one of them
         hung = {gpu for gpu, begun in list(self._in_call.items()) if time.monotonic() - begun > LONG_CALL_SECONDS}
         known = list(self._handles.items())
         return {one.gpu: handle for one, handle in known if one.instance is None and one.gpu not in hung}

@@ -55,8 +55,7 @@ class Reader:
         self._longest = longest
         self._busy = Busy(longest)
         self._transferred = Transferred(longest)
-        # The buffer is read at every poll or every few of them, so that no more lies between two reads than it holds.
-        self._samples_period = SAMPLES_SECONDS if SAMPLES_SECONDS + interval <= BUFFER_SECONDS + EARLY else interval
+        self._samples_period = interval * max(1, SAMPLES_SECONDS // interval)  # never more than the buffer holds
         self._busy_origin = self._by_samples if interval <= BUFFER_SECONDS else self._by_poll
         self._refusals = 0
         self._means_time: float | None = None  # when GPM was asked last with success

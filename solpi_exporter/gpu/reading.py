@@ -109,8 +109,8 @@ class GpuReading:
         return self.state is GpuState.OK
 
     def gone(self, state: GpuState) -> "GpuReading":
-        """Return what remains of it in a state that is not ok."""
-        return replace(self, state=state, info=None, rows=(), processes=None)
+        """Return what remains of it in a state that is not ok: its name and its totals."""
+        return replace(self, state=state, rows=(), processes=None)
 
     def samples(self) -> Iterator[Sample]:
         """Yield the GPU's state and everything that is known of it."""

@@ -83,7 +83,7 @@ class GpuSource:
         except DriverAbsent as error:
             if not self._known.any:
                 raise
-            failure = Failure(GpuState.LOST, str(error))
+            failure = Failure(GpuState.LOST, f"the NVIDIA driver is gone: load its module, see dmesg ({error})")
             raise DriverFailed(failure.reason, readings=self._known.all_failed(failure)) from error
         except DriverFailed as error:
             self._let_go()
@@ -135,7 +135,7 @@ class GpuSource:
             try:
                 read += yield index, partial(self._read_gpu, index)
             except Hung:
-                failures[index] = Failure(GpuState.HUNG, "a call to the driver does not return")
+                failures[index] = Failure(GpuState.HUNG, "a call to the driver does not return, see dmesg")
             except (GpuLost, Unavailable) as error:
                 failures[index] = Failure(state_of(error.code), str(error))
         return nvml, read, failures

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from solpi_exporter.cli import main
-from solpi_exporter.statedir import ONCE, PID_FILE, StateDir
+from solpi_exporter.statedir import PID_FILE, StateDir
 from tests.cli.test_commands import solpi
 from tests.http_client import request
 from tests.serving import eventually
@@ -216,8 +216,8 @@ def test_a_stale_pid_is_not_signalled(tmp_path: Path) -> None:
 
 
 def test_what_takes_no_request_is_not_signalled(tmp_path: Path) -> None:
-    """A `once`, or an older version, would die of it; this very process holds the directory."""
-    state = StateDir(tmp_path, ONCE)
+    """An older version would die of it; this very process holds the directory."""
+    state = StateDir(tmp_path, "")
 
     result = solpi("quiesce", "--state-dir", str(tmp_path))
 

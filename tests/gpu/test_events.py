@@ -158,14 +158,14 @@ def test_a_gpu_keeps_its_totals_under_a_new_index(rig: Rig) -> None:
     assert rig.poll()[ERRORS.name]["3", "GPU-a", "", "79"] == 1
 
 
-def test_the_catalogue_goes_with_the_counts(rig: Rig) -> None:
-    """The info series are there as soon as there is something to join them with."""
-    assert rig.poll()[INFO.name]["79", "hardware", "reboot_host"] == 1.0
+def test_a_code_of_no_catalogue_has_an_info_series_of_its_own(rig: Rig) -> None:
+    """Else a rule that joins the class would drop it; what is in the catalogue is told with that."""
+    assert rig.poll(XidEvent(0, "GPU-a", 4711), FALLEN)[INFO.name] == {("4711", "unknown", "look_up"): 1.0}
 
 
 def test_every_metric_is_listed(rig: Rig) -> None:
     """The reference is written from METRICS."""
-    assert set(rig.poll(FALLEN)) == {metric.name for metric in METRICS}
+    assert set(rig.poll(XidEvent(0, "GPU-a", 4711))) == {metric.name for metric in METRICS}
 
 
 def test_a_quiet_poll_changes_nothing(rig: Rig) -> None:

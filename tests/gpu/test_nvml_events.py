@@ -223,7 +223,7 @@ def test_gpus_that_were_registered_once_do_not_count(driver: NvmlDriver, library
 
 def test_a_wait_before_the_driver_is_attached_is_absence(library: NvmlLibrary) -> None:
     """It is bounded, and touches no library."""
-    with pytest.raises(DriverAbsent, match="without an NVIDIA driver"):
+    with pytest.raises(DriverAbsent, match="no NVIDIA driver is attached"):
         NvmlDriver().wait_xid(0.0)
 
     assert library.calls == []

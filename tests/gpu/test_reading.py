@@ -50,12 +50,17 @@ def test_a_gpu_that_answers_shows_everything() -> None:
 
 
 @pytest.mark.parametrize("state", [state for state in GpuState if state is not GpuState.OK])
-def test_a_gpu_that_does_not_answer_has_its_state_and_its_totals(state: GpuState) -> None:
-    """Every gauge is withdrawn."""
+def test_a_gpu_that_does_not_answer_has_its_name_state_and_totals(state: GpuState) -> None:
+    """Every measurement is withdrawn; where the GPU is, is what one needs to know then."""
     reading = READ.gone(state)
 
     assert not reading.up
-    assert shown(reading).keys() == {"solpi_gpu_up", "solpi_gpu_state", "solpi_gpu_busy_seconds_total"}
+    assert shown(reading).keys() == {
+        "solpi_gpu_up",
+        "solpi_gpu_state",
+        "solpi_gpu_info",
+        "solpi_gpu_busy_seconds_total",
+    }
     assert shown(reading)["solpi_gpu_up"] == {ON: 0.0}
 
 

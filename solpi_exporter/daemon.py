@@ -72,6 +72,7 @@ class Daemon:
         self._runners = [Runner(source, self.board, self._clock, log) for source in polled]
         self._window = TokenWindow(max(15.0, settings.engine.endpoint_interval))
         self._placement = self._placer.place(snapshot())
+        self._joined = 0  # the board's version at the last join
         self._exposition = Exposition(
             BoardCollector(self.board.snapshot, self._derived), self._version, self._clock, self._quiet
         )
@@ -141,8 +142,11 @@ class Daemon:
         return 0
 
     def _join(self) -> None:
-        """Work out what several sources say together."""
+        """Work out what several sources say together, when one of them says something new."""
         snapshot = self.board.snapshot()
+        if snapshot.version == self._joined:
+            return
+        self._joined = snapshot.version
         self._placement = self._placer.place(snapshot)
         if self._placement.gpus:
             self._window.observe(snapshot, self._placement.gpus)

@@ -89,7 +89,7 @@ def test_stopping_is_status_0() -> None:
         pass
 
     assert running.status == [0]
-    assert eventually(lambda: threading.active_count() == before)
+    assert eventually(lambda: threading.active_count() <= before)  # one of an earlier test may have ended meanwhile
 
 
 def test_what_is_not_asked_for_is_absent_or_off(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,6 +35,7 @@ from solpi_exporter.source import Source
 from solpi_exporter.statedir import StateDir, StateNotSaved
 
 WHOLE_LOG = 1 << 62
+LOOPBACK = ("localhost", "127.0.0.1", "::1", "0.0.0.0")  # noqa: S104 - compared with, not listened on
 REMEDIES = {
     GpuState.LOST: "look at its XIDs; reset it or reboot; in a container, recreate the container",
     GpuState.HUNG: "see dmesg; reset it or reboot; restarting the exporter would hang in the same place",
@@ -81,7 +82,8 @@ def make_placer(servers: Sequence[ServerSettings]) -> Placer:
 
 
 def _hint(server: ServerSettings) -> ServerHint:
-    port = None if server.metrics_url is None else urlsplit(server.metrics_url).port
+    endpoint = urlsplit(server.metrics_url or "")
+    port = endpoint.port if endpoint.hostname in LOOPBACK else None  # elsewhere it says nothing of this host
     unit = server.journal
     if unit is not None and "." not in unit:
         unit += ".service"  # as journalctl completes it

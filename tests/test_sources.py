@@ -80,6 +80,13 @@ def test_a_server_is_hinted_at_by_what_the_settings_say_of_it() -> None:
     assert make_placer((ServerSettings(name="c", journal="vllm"),)).servers == [ServerHint("c", (), "vllm.service")]
 
 
+def test_the_port_of_another_host_is_no_hint() -> None:
+    """Who serves it here is somebody else."""
+    remote = ServerSettings(name="r", metrics_url="http://192.0.2.7:8000/metrics")
+
+    assert make_placer((remote,)).servers == [ServerHint("r")]
+
+
 def test_xids_are_counted_for_the_gpus_that_answer() -> None:
     """For whole GPUs that have a name; an instance's errors are its GPU's."""
     board = Board()

@@ -14,12 +14,12 @@ from solpi_exporter.board import Snapshot, State
 from solpi_exporter.clock import Clock, SystemClock
 from solpi_exporter.config import ServerSettings, Settings
 from solpi_exporter.engine.endpoint import EndpointSource
-from solpi_exporter.engine.journal import JournalFollower
-from solpi_exporter.engine.lines import Lines
 from solpi_exporter.engine.source import DIALECTS, POLL_BYTES, LogSource
-from solpi_exporter.engine.tail import Tailer
 from solpi_exporter.engine.vllm import VLLM
-from solpi_exporter.engine.watch import DirectoryWatcher
+from solpi_exporter.follow.files import FileFollower
+from solpi_exporter.follow.journal import JournalFollower
+from solpi_exporter.follow.lines import Lines
+from solpi_exporter.follow.watch import DirectoryWatcher
 from solpi_exporter.gpu.driver import Driver, XidEvent
 from solpi_exporter.gpu.events import XidSource
 from solpi_exporter.gpu.nvml import NvmlDriver, attaches_in_a_new_process
@@ -214,7 +214,7 @@ class Sources:
             log = JournalFollower(server.journal, from_beginning=beginning, follow=not self.one_shot, clock=clock)
         else:
             watcher = DirectoryWatcher()
-            log = Tailer(server.logs, from_beginning=beginning, start=dialect.start, watcher=watcher, clock=clock)
+            log = FileFollower(server.logs, from_beginning=beginning, start=dialect.start, watcher=watcher, clock=clock)
         return LogSource(
             server.name,
             log,

@@ -17,6 +17,7 @@ MEDIAN_LINES = 130
 ROWS: tuple[tuple[str, ...], ...] = (
     ("__init__", "clock", "metric", "logsetup", "statedir"),
     ("source",),
+    ("follow",),
     ("board", "gpu", "engine", "probe", "host"),
     ("runner", "collector", "render", "derived", "placement", "config"),
     ("exposition", "catalog", "settings_file", "sources"),
@@ -31,7 +32,7 @@ ROWS: tuple[tuple[str, ...], ...] = (
 DOORS = {
     "pynvml": {"gpu/nvml.py", "gpu/nvml_gpm.py", "gpu/nvml_events.py"},
     "torch": {"probe/decode.py", "probe/cpu.py", "probe/cuda.py", "probe/device.py"},
-    "watchdog": {"engine/watch.py"},
+    "watchdog": {"follow/watch.py"},
     "click": {path.relative_to(PACKAGE).as_posix() for path in (PACKAGE / "cli").glob("*.py")},
     "prometheus_client": {"exposition.py", "engine/endpoint.py"},
     "tornado": {"web.py"},
@@ -142,7 +143,7 @@ TESTED_ELSEWHERE = {
     "source.py",
     "config.py",
     "engine/dialect.py",
-    "engine/lines.py",
+    "follow/lines.py",
     "engine/reading.py",
     "probe/shape.py",
     "probe/device.py",

@@ -12,9 +12,9 @@ from typing import Any
 
 from solpi_exporter.clock import Clock
 from solpi_exporter.engine.dialect import Capacity, Dialect, Event, Setting, Stats
-from solpi_exporter.engine.lines import Block, Lines
 from solpi_exporter.engine.reading import EngineFacts, EngineReading
 from solpi_exporter.engine.vllm import VLLM
+from solpi_exporter.follow.lines import Block, Lines
 from solpi_exporter.metric import Kind, Metric, Sample
 
 DIALECTS: Mapping[str, Dialect] = MappingProxyType({"vllm": VLLM})

@@ -11,8 +11,8 @@ import pytest
 
 from solpi_exporter.engine.reading import EngineReading
 from solpi_exporter.engine.source import METRICS, LogSource, stamp_time
-from solpi_exporter.engine.tail import Tailer
 from solpi_exporter.engine.vllm import VLLM
+from solpi_exporter.follow.files import FileFollower
 from solpi_exporter.source import SourceError
 from tests.fakes import RECORDINGS, FakeClock, FakeWatcher, values
 
@@ -45,7 +45,7 @@ class Log:
             file.writelines(f"{line}\n" for line in lines)
 
     def follow(self, *, from_beginning: bool = True) -> None:
-        tailer = Tailer(
+        tailer = FileFollower(
             [str(self.path)],
             from_beginning=from_beginning,
             start=VLLM.start,

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from solpi_exporter.engine import tail
-from solpi_exporter.engine.lines import Block
-from solpi_exporter.engine.tail import BLOCK, DRAIN_SECONDS, SCAN_SECONDS, Tailer
+from solpi_exporter.follow import files
+from solpi_exporter.follow.files import BLOCK, DRAIN_SECONDS, SCAN_SECONDS, FileFollower
+from solpi_exporter.follow.lines import Block
 from solpi_exporter.source import SourceError
 from tests.fakes import FakeClock, FakeWatcher
 
@@ -23,11 +23,11 @@ class Following:
         self.path = folder / "vllm.log"
         self.clock = FakeClock()
         self.watcher = FakeWatcher()
-        self.tailer: Tailer
+        self.tailer: FileFollower
 
     def start(self, *patterns: str, from_beginning: bool = True) -> None:
         chosen = patterns or (str(self.path),)
-        self.tailer = Tailer(
+        self.tailer = FileFollower(
             chosen,
             from_beginning=from_beginning,
             start=re.compile(rb"^ENGINE STARTS", re.MULTILINE),
@@ -110,7 +110,7 @@ def test_without_a_start_in_reach_the_head_is_the_files_own(
     following: Following, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A server that has logged for months said at the top what it is."""
-    monkeypatch.setattr(tail, "SEARCH_BYTES", 2 * BLOCK)
+    monkeypatch.setattr(files, "SEARCH_BYTES", 2 * BLOCK)
     following.append("ENGINE STARTS\nfact\n" + ("x" * 99 + "\n") * 40_000)
     following.start(from_beginning=False)
 
@@ -399,7 +399,7 @@ def test_a_file_without_permission_is_tried_again(following: Following, monkeypa
     """logrotate's chmod comes after its create; until then there is nothing to read, and no error."""
     following.append("one\n")
     following.start()
-    monkeypatch.setattr(tail, "FileIO", _refuse)
+    monkeypatch.setattr(files, "FileIO", _refuse)
     assert following.lines() == []
 
     monkeypatch.undo()
@@ -428,7 +428,7 @@ def test_a_file_without_rights_is_told_as_such(following: Following, monkeypatch
     """With what to check."""
     following.append("one\n")
     following.start()
-    monkeypatch.setattr(tail, "FileIO", _refuse)
+    monkeypatch.setattr(files, "FileIO", _refuse)
 
     with pytest.raises(SourceError, match="cannot be read: Permission denied; check the rights of the service's user"):
         list(following.tailer.read(EVERYTHING))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from solpi_exporter.engine.watch import DirectoryWatcher
+from solpi_exporter.follow.watch import DirectoryWatcher
 
 
 @pytest.fixture

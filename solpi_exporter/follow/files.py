@@ -13,8 +13,8 @@ from io import FileIO
 from stat import S_ISREG
 
 from solpi_exporter.clock import Clock
-from solpi_exporter.engine.lines import Block, LineCounters
-from solpi_exporter.engine.watch import Watcher
+from solpi_exporter.follow.lines import Block, LineCounters
+from solpi_exporter.follow.watch import Watcher
 from solpi_exporter.source import SourceError
 
 BLOCK = 1 << 20  # bytes read at once, and the longest line that is kept
@@ -42,7 +42,7 @@ class _Followed:
             return 0
 
 
-class Tailer:
+class FileFollower:
     """Follows every file that matches `patterns`; files that exist at the first look start at their end or beginning.
 
     Files that appear later are always read from their beginning. Of a file that is joined at its end, the part around

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import IO, Any
 
 from solpi_exporter.clock import Clock
-from solpi_exporter.engine.lines import Block, LineCounters
+from solpi_exporter.follow.lines import Block, LineCounters
 from solpi_exporter.source import SourceError
 
 READ_BYTES = 1 << 16

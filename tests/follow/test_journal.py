@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from solpi_exporter.engine.journal import PROOF_SECONDS, RETRY_SECONDS, JournalFollower
-from solpi_exporter.engine.lines import Block
+from solpi_exporter.follow.journal import PROOF_SECONDS, RETRY_SECONDS, JournalFollower
+from solpi_exporter.follow.lines import Block
 from solpi_exporter.source import SourceError
 from tests.fakes import FakeClock
 from tests.serving import eventually

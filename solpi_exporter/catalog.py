@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator, Mapping
 
-from solpi_exporter import collector, derived, placement
+from solpi_exporter import collector, derived, kept, placement
+from solpi_exporter.engine import progress as log
 from solpi_exporter.engine import reading as engine
-from solpi_exporter.engine import source as log
 from solpi_exporter.gpu import reference as gpu
 from solpi_exporter.host import source as host
 from solpi_exporter.metric import Metric
@@ -19,7 +19,7 @@ SECTIONS: tuple[tuple[str, tuple[Metric, ...]], ...] = (
     ("Log", log.METRICS),
     ("Host", host.METRICS),
     ("Probe", probe.METRICS),
-    ("The exporter itself", collector.METRICS),
+    ("The exporter itself", (*collector.METRICS, *kept.METRICS)),
 )
 
 METRICS: tuple[Metric, ...] = tuple(metric for _, metrics in SECTIONS for metric in metrics)

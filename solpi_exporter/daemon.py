@@ -21,9 +21,10 @@ from solpi_exporter.exposition import TEXT, Exposition
 from solpi_exporter.gpu.reading import GpuReading, GpuState
 from solpi_exporter.gpu.remembered import RememberedGpus
 from solpi_exporter.gpu.xid import CatalogueReading
+from solpi_exporter.kept import Kept
 from solpi_exporter.runner import Runner
 from solpi_exporter.source import Reading, Source
-from solpi_exporter.sources import Kept, Sources, World, make_placer
+from solpi_exporter.sources import Sources, World, make_placer
 from solpi_exporter.statedir import QUIESCED, RUNNING, StateDir
 from solpi_exporter.web import Pages, WebServer
 
@@ -60,11 +61,20 @@ class Daemon:
             self._state = StateDir(Path(settings.state_dir), QUIESCED if quiesced else RUNNING)
             self._resources.callback(self._state.close)
         self.board = Board()
-        self._remembered = RememberedGpus(Kept(self._state, log), settings.gpu.expected)
+        self._kept = Kept(self._state, log, self._clock)
+        self._remembered = RememberedGpus(self._kept, settings.gpu.expected)
         self._placer = make_placer(settings.engine.server if settings.engine.enabled else ())
         snapshot = self.board.snapshot
         sources = Sources(
-            settings, world, log, self._quiet, snapshot, self._placer, self._remembered, one_shot=one_shot
+            settings,
+            world,
+            log,
+            self._quiet,
+            snapshot,
+            self._placer,
+            self._kept,
+            self._remembered,
+            one_shot=one_shot,
         )
         polled = list(self._listed(sources.polled(), quiesced=quiesced))
         for name, state in sources.set_aside():
@@ -185,6 +195,7 @@ class Daemon:
     def _derived(self) -> Iterator[Any]:
         if self._remembered.count:  # beside the GPUs, whatever becomes of the source that counts their XIDs
             yield from CatalogueReading().samples()
+        yield from self._kept.samples()
         yield from self._placement.samples()
         for token in self._window.tokens:
             yield from token.samples()

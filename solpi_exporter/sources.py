@@ -5,7 +5,6 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 from urllib.parse import urlsplit
 
 from structlog.typing import FilteringBoundLogger
@@ -13,8 +12,9 @@ from structlog.typing import FilteringBoundLogger
 from solpi_exporter.board import Snapshot, State
 from solpi_exporter.clock import Clock, SystemClock
 from solpi_exporter.config import ServerSettings, Settings
+from solpi_exporter.engine.dialect import Dialect
 from solpi_exporter.engine.endpoint import EndpointSource
-from solpi_exporter.engine.source import DIALECTS, POLL_BYTES, LogSource
+from solpi_exporter.engine.source import DIALECTS, POLL_BYTES, WHOLE_LOG, LogSource, LogState, source_name
 from solpi_exporter.engine.vllm import VLLM
 from solpi_exporter.follow.files import FileFollower
 from solpi_exporter.follow.journal import JournalFollower
@@ -29,12 +29,11 @@ from solpi_exporter.gpu.source import GpuSource
 from solpi_exporter.gpu.xid import Xid
 from solpi_exporter.host.process import lineage
 from solpi_exporter.host.source import EngineProcesses, HostSource
+from solpi_exporter.kept import Kept
 from solpi_exporter.placement import Placer, ServerHint
 from solpi_exporter.probe.source import ProbeSource, open_bench, torch_is_there
 from solpi_exporter.source import Source
-from solpi_exporter.statedir import StateDir, StateNotSaved
 
-WHOLE_LOG = 1 << 62
 LOOPBACK = ("localhost", "127.0.0.1", "::1", "0.0.0.0")  # noqa: S104 - compared with, not listened on
 REMEDIES = {
     GpuState.LOST: "look at its XIDs; reset it or reboot; in a container, recreate the container",
@@ -52,28 +51,6 @@ class World:
 
     clock: Clock = field(default_factory=SystemClock)
     driver: Driver = field(default_factory=NvmlDriver)
-
-
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """State, kept where there is a directory for it. What cannot be written is logged, and lasts as long as we do."""
-
-    directory: StateDir | None
-    log: FilteringBoundLogger
-
-    def read(self, name: str) -> Any | None:
-        """Return what was kept under a name."""
-        return None if self.directory is None else self.directory.read(name)
-
-    def write(self, name: str, value: Any) -> bool:
-        """Keep a value; return whether it need not be tried again."""
-        try:
-            if self.directory is not None:
-                self.directory.write(name, value)
-        except StateNotSaved as error:
-            self.log.warning("state_not_saved", reason=str(error))
-            return False
-        return True
 
 
 def make_placer(servers: Sequence[ServerSettings]) -> Placer:
@@ -103,6 +80,7 @@ class Sources:
     quiet: threading.Lock
     snapshot: Callable[[], Snapshot]
     placer: Placer
+    kept: Kept
     remembered: RememberedGpus
     one_shot: bool = False
 
@@ -206,23 +184,50 @@ class Sources:
                 yield self._log_source(server, endpoints.get(server.name))
 
     def _log_source(self, server: ServerSettings, endpoint: EndpointSource | None) -> LogSource:
-        beginning = self.one_shot or self.settings.engine.read_from == "beginning"
         dialect = VLLM if server.dialect == "auto" else DIALECTS[server.dialect]
-        clock = self.world.clock
-        log: Lines
-        if server.journal is not None:
-            log = JournalFollower(server.journal, from_beginning=beginning, follow=not self.one_shot, clock=clock)
-        else:
-            watcher = DirectoryWatcher()
-            log = FileFollower(server.logs, from_beginning=beginning, start=dialect.start, watcher=watcher, clock=clock)
+        name = source_name(server.name)
+        saved = self.kept.read(name, LogState)
         return LogSource(
             server.name,
-            log,
+            self._lines(server, dialect, saved or LogState()),
             dialect,
-            clock,
+            self.world.clock,
             timeout=ONE_SHOT_LOG_SECONDS if self.one_shot else self.settings.engine.log_timeout,
             poll_bytes=WHOLE_LOG if self.one_shot else POLL_BYTES,
             is_dead=lambda: endpoint is not None and endpoint.refused,
+            saved=saved,
+            save=lambda state, often: self.kept.write(name, state, often=often),
+        )
+
+    def _lines(self, server: ServerSettings, dialect: Dialect, state: LogState) -> Lines:
+        beginning = self.one_shot or self.settings.engine.read_from == "beginning"
+        if server.journal is not None:
+            return JournalFollower(
+                server.journal,
+                from_beginning=beginning,
+                follow=not self.one_shot,
+                clock=self.world.clock,
+                position=state.position,
+                counters=state.counters,
+            )
+        return FileFollower(
+            server.logs,
+            from_beginning=beginning,
+            start=dialect.start,
+            watcher=DirectoryWatcher(),
+            clock=self.world.clock,
+            position=state.position,
+            counters=state.counters,
+            report=partial(self._report_loss, server.name),
+        )
+
+    def _report_loss(self, server: str, log: str, lost: int) -> None:
+        self.log.warning(
+            "log_bytes_lost",
+            server=server,
+            log=log,
+            bytes=lost,
+            remedy="keep rotated files for a while: logrotate's `rotate` above 0, `delaycompress`",
         )
 
     def _probe_state(self) -> State | None:

@@ -171,6 +171,8 @@ class FakeWatcher:
     hint: bool = False
     directories: set[str] = field(default_factory=set)
     closed: bool = False
+    active: bool = True
+    overflows: int = 0
 
     def watch(self, directories: set[str]) -> None:
         self.directories = directories

@@ -9,7 +9,7 @@ from solpi_exporter.clock import MIN_WAIT, FastClock, SystemClock
 def test_fast_clock_multiplies_intervals() -> None:
     """Ten times as fast, a real interval counts ten times; the wall clock stays that of the machine."""
     clock = FastClock(10.0)
-    real, fast = time.monotonic(), clock.monotonic()
+    fast, real = clock.monotonic(), time.monotonic()
 
     while time.monotonic() - real < 0.01:
         pass

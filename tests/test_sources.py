@@ -1,7 +1,6 @@
 """Settings become sources."""
 
 import threading
-from pathlib import Path
 
 import pytest
 
@@ -18,9 +17,9 @@ from solpi_exporter.gpu.driver import XidEvent
 from solpi_exporter.gpu.reading import GpuReading, GpuState
 from solpi_exporter.gpu.remembered import RememberedGpus
 from solpi_exporter.gpu.xid import look_up
+from solpi_exporter.kept import Kept
 from solpi_exporter.placement import ServerHint
-from solpi_exporter.sources import REMEDIES, Kept, Sources, World, make_placer
-from solpi_exporter.statedir import StateDir
+from solpi_exporter.sources import REMEDIES, Sources, World, make_placer
 from tests.fakes import FakeClock, FakeDriver, capturing_log
 
 BOTH = ServerSettings(name="a", log="/var/log/a.log", metrics_url="http://127.0.0.1:8000/metrics", gpus=(0, "GPU-x"))
@@ -38,6 +37,7 @@ def sources_of(settings: Settings, snapshot: Snapshot | None = None, *, one_shot
         threading.Lock(),
         board.snapshot if snapshot is None else lambda: snapshot,
         make_placer(settings.engine.server),
+        Kept(None, log, FakeClock()),
         RememberedGpus(),
         one_shot=one_shot,
     )
@@ -131,30 +131,3 @@ def test_an_xid_is_logged_with_what_to_do() -> None:
     (entry,) = captured.entries
     assert (entry["event"], entry["xid"], entry["count"]) == ("gpu_xid", 79, 2)
     assert entry["action"] == look_up(79).action.value
-
-
-def test_state_without_a_directory_is_not_kept() -> None:
-    """Nothing is read, nothing is written, nothing fails."""
-    log, captured = capturing_log()
-    kept = Kept(None, log)
-
-    kept.write("gpus", {"most": 1})
-
-    assert kept.read("gpus") is None
-    assert captured.entries == []
-
-
-def test_state_that_cannot_be_written_is_logged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A full disk takes no reading away."""
-    log, captured = capturing_log()
-    directory = StateDir(tmp_path)
-    kept = Kept(directory, log)
-    kept.write("gpus", {"most": 1})
-    assert kept.read("gpus") == {"most": 1}
-    (tmp_path / "gpus.json.new").mkdir()  # in the way of the temporary file
-
-    kept.write("gpus", {"most": 2})
-    directory.close()
-
-    assert kept.read("gpus") == {"most": 1}
-    assert [entry["event"] for entry in captured.entries] == ["state_not_saved"]

@@ -4,11 +4,26 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
+from typing import Any
+from zlib import crc32
 
 import pytest
 
-from solpi_exporter.statedir import PID_FILE, QUIESCED, RUNNING, Holder, StateDir, StateDirBusy, StateNotSaved, holder
+from solpi_exporter import statedir
+from solpi_exporter.statedir import (
+    PID_FILE,
+    QUIESCED,
+    RUNNING,
+    Holder,
+    Loaded,
+    StateDir,
+    StateDirBusy,
+    StateNotSaved,
+    holder,
+)
 
 
 @pytest.fixture
@@ -99,34 +114,164 @@ def test_a_directory_that_cannot_be_read_is_not_free(tmp_path: Path) -> None:
         holder(tmp_path / "state")
 
 
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A state."""
+
+    values: dict[str, tuple[float | None, ...]]
+    name: str = "x"
+
+
+FIRST, SECOND = Shape({"GPU-a": (1.5, None)}), Shape({"GPU-a": (2.5, None)}, "y")
+
+
 def test_a_state_is_read_as_it_was_written(state: StateDir) -> None:
-    """By this daemon and by the next; what was never written is None."""
-    state.write("gpu", {"GPU-a": [1.5, None, "x"]})
-    state.write("gpu", {"GPU-a": [2.5, None, "x"]})
+    """By this daemon and by the next; what was never written is nothing, and nothing is wrong with that."""
+    state.write("gpu", FIRST)
+    state.write("gpu", SECOND)
     state.close()
 
     again = StateDir(state.path)
 
-    assert again.read("gpu") == {"GPU-a": [2.5, None, "x"]}
-    assert again.read("other") is None
-    assert sorted(path.name for path in state.path.iterdir()) == ["gpu.json", PID_FILE]
+    assert again.read("gpu", Shape) == Loaded(SECOND, None)
+    assert again.read("other", Shape) == Loaded(None, None)
+    assert sorted(path.name for path in state.path.iterdir()) == [
+        "gpu.before.json",
+        "gpu.copy.json",
+        "gpu.json",
+        PID_FILE,
+    ]
     again.close()
 
 
-@pytest.mark.parametrize("data", [b"", b'{"a": 1', b"\xff\xfe\x00", b"\x00" * 64, b"[" * 100_000])
-def test_a_damaged_state_is_none(state: StateDir, data: bytes) -> None:
-    """Whatever a crash or a person left there, the daemon starts."""
-    (state.path / "gpu.json").write_bytes(data)
+def test_a_name_with_a_slash_is_a_file_of_the_directory(state: StateDir) -> None:
+    """Sources are called so."""
+    state.write("engine_log/vllm", FIRST)
 
-    assert state.read("gpu") is None
+    assert (state.path / "engine_log-vllm.json").exists()
+    assert state.read("engine_log/vllm", Shape).value == FIRST
+
+
+def test_a_state_cut_or_changed_at_any_byte_is_survived(state: StateDir) -> None:
+    """The one before is used, and that is told; only the newline at the end is of no account."""
+    state.write("log", FIRST)
+    state.write("log", SECOND, copy=False)
+    path = state.path / "log.json"
+    whole = path.read_bytes()
+    damaged = [whole[:length] for length in range(len(whole) - 1)]
+    damaged += [whole[:at] + bytes([whole[at] ^ bit]) + whole[at + 1 :] for at in range(len(whole)) for bit in (1, 128)]
+    damaged += [b"\0" * len(whole), whole + whole, whole[1:]]
+
+    for data in damaged:
+        path.write_bytes(data)
+        loaded = state.read("log", Shape)
+        assert loaded.value == FIRST
+        assert loaded.damage == f"{path} is damaged: its checksum does not fit"
+
+    path.write_bytes(whole[:-1])
+    assert state.read("log", Shape) == Loaded(SECOND, None)
+
+
+def test_a_kill_between_two_renamings_leaves_the_one_before(state: StateDir) -> None:
+    """It is what was shown last: the new one would have been shown only then."""
+    state.write("log", FIRST, copy=False)
+    (state.path / "log.json").rename(state.path / "log.before.json")
+
+    assert state.read("log", Shape) == Loaded(FIRST, None)
+
+
+def test_the_copy_is_what_is_left_after_a_power_cut(state: StateDir) -> None:
+    """What was written since has not reached the disk: it is empty, and so is the one before it."""
+    state.write("log", FIRST)
+    state.write("log", SECOND, copy=False)
+    for name in ("log.json", "log.before.json"):
+        (state.path / name).write_bytes(b"")
+
+    loaded = state.read("log", Shape)
+
+    assert loaded.value == FIRST
+    assert (loaded.damage or "").count("its checksum does not fit") == 2
+
+
+def test_the_copy_is_on_the_disk_before_the_state_changes(state: StateDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And only the copy: a state that changes all the time would wait for the disk all the time."""
+    synced: list[str] = []
+    monkeypatch.setattr(os, "fsync", lambda fd: synced.append(os.readlink(f"/proc/self/fd/{fd}")))
+
+    state.write("log", FIRST, copy=False)
+    assert synced == []
+    state.write("log", SECOND)
+
+    assert synced == [f"{state.path}/log.copy.json.new"]
+
+
+def test_a_write_that_is_cut_short_is_none(state: StateDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that fills up takes the beginning of a file, and says so by the number of bytes."""
+    state.write("log", FIRST)
+    monkeypatch.setattr(statedir, "FileIO", lambda path, mode: Short(path, mode))
+
+    with pytest.raises(StateNotSaved, match="No space left on device"):
+        state.write("log", SECOND, copy=False)
+
+    assert state.read("log", Shape) == Loaded(FIRST, None)
+
+
+class Short(FileIO):
+    """A file on a disk that has room for ten bytes."""
+
+    def write(self, data: Any) -> int:
+        return super().write(data[:10])
+
+
+@pytest.mark.parametrize("data", [b"", b'{"a": 1', b"\xff\xfe\x00", b"\x00" * 64, b"[" * 100_000])
+def test_a_state_damaged_beyond_use_is_nothing(state: StateDir, data: bytes) -> None:
+    """Whatever a crash or a person left there, the daemon starts, and says what is wrong with both files."""
+    for name in ("gpu.json", "gpu.copy.json"):
+        (state.path / name).write_bytes(data)
+
+    loaded = state.read("gpu", Shape)
+
+    assert loaded.value is None
+    assert loaded.damage is not None
+    assert loaded.damage.count("its checksum does not fit") == 2
+
+
+def test_a_state_of_another_kind_is_damage(state: StateDir) -> None:
+    """One that an older version wrote, of which this one makes nothing."""
+    state.write("gpu", {"values": 7})
+
+    loaded = state.read("gpu", Shape)
+
+    assert loaded.value is None
+    assert "Expected `object`, got `int` - at `$.values`" in (loaded.damage or "")
+
+
+def test_a_deeply_nested_state_is_damage(state: StateDir) -> None:
+    """With a checksum that fits, as nobody but a person could have written it."""
+    text = b"[" * 100_000
+    for name in ("gpu.json", "gpu.copy.json"):
+        (state.path / name).write_bytes(b"%08x %s\n" % (crc32(text), text))
+
+    assert state.read("gpu", object).value is None
+
+
+def test_a_file_that_cannot_be_read_is_damage(state: StateDir) -> None:
+    """A directory in its place, say."""
+    state.write("gpu", FIRST)
+    (state.path / "gpu.json").unlink()
+    (state.path / "gpu.json").mkdir()
+
+    loaded = state.read("gpu", Shape)
+
+    assert loaded == Loaded(FIRST, f"{state.path}/gpu.json cannot be read: Is a directory")
 
 
 def test_a_state_that_cannot_be_written_leaves_the_one_before(state: StateDir) -> None:
     """The error is named, so that a full disk stops nobody."""
-    state.write("gpu", 1)
+    state.write("gpu", FIRST)
     (state.path / "gpu.json.new").mkdir()
 
     with pytest.raises(StateNotSaved, match=r"state file .*/gpu.json cannot be written: Is a directory"):
-        state.write("gpu", 2)
+        state.write("gpu", SECOND, copy=False)
 
-    assert state.read("gpu") == 1
+    assert state.read("gpu", Shape).value == FIRST

@@ -136,6 +136,7 @@ def _configuration(config: str) -> dict[str, str]:
 
 VLLM = Dialect(
     "vllm",
+    b"]",
     (b"throughput: ", b"KV cache size: ", b" blocks: ", b" version ", b"LLM engine ", b"args: Namespace("),
     # No bracket but the head's own stands before it: a prompt that quotes this comes behind one.
     re.compile(rb"^[^\]\n]{0,120}\] Initializing an? (?:V\d )?LLM engine ", re.MULTILINE),

@@ -1,250 +1,251 @@
-"""Follows files by name or pattern and yields their new complete lines. It has never heard of an engine.
+"""Follows files by name or pattern and yields their new complete lines, each once. It has never heard of an engine.
 
-A file is known by device and inode while it is held open, so that a renamed file goes on where it was and a new
-file under an old name starts at its beginning. Growth is seen by fstat, not by events.
+Growth is seen by fstat, not by events. Which file a name means is looked at each second, and when the watcher hints at
+a change. What has lost its name is read to its end before its successor, as is what came and went between two looks.
 """
 
 import os
 import re
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
-from glob import glob, has_magic
-from io import FileIO
-from stat import S_ISREG
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 
 from solpi_exporter.clock import Clock
-from solpi_exporter.follow.lines import Block, LineCounters
+from solpi_exporter.follow.generation import Cut, Generation
+from solpi_exporter.follow.generations import Generations
+from solpi_exporter.follow.lines import Block, Health, LineCounters
+from solpi_exporter.follow.names import Named, Names
+from solpi_exporter.follow.position import Identity, Position, Record
+from solpi_exporter.follow.siblings import Candidate, is_readable, is_rotated, place
+from solpi_exporter.follow.start import around_last, last_line_end
 from solpi_exporter.follow.watch import Watcher
 from solpi_exporter.source import SourceError
 
-BLOCK = 1 << 20  # bytes read at once, and the longest line that is kept
 SCAN_SECONDS = 1.0  # the longest time that a new file goes unnoticed when no event tells of it
-DRAIN_SECONDS = 10.0  # how long a file that was rotated away may stand still before it is given up
-SEARCH_BYTES = 1 << 30  # how far back the last start is looked for in a log that is joined at its end: a second or two
+DRAIN_SECONDS = 10.0  # after which the unfinished last line of a file that lost its name is taken as it is
+KEEP_SECONDS = 3600.0  # how long one that has another name by now is kept open: its writer may only be idle
+KEEP_FILES = 16  # how many of those
 
-Identity = tuple[int, int]
 
-
-@dataclass(slots=True)
-class _Followed:
-    file: FileIO
-    path: str
-    offset: int = 0
-    partial: bytes = b""
-    skipping: bool = False  # inside a line longer than BLOCK
-    live: bool = True
-    retired: float | None = None
-
-    def lag(self) -> int:
-        try:
-            return max(0, os.fstat(self.file.fileno()).st_size - self.offset)
-        except OSError:
-            return 0
+def _report_nothing(name: str, lost: int) -> None:
+    """Report to nobody."""
 
 
 class FileFollower:
     """Follows every file that matches `patterns`; files that exist at the first look start at their end or beginning.
 
     Files that appear later are always read from their beginning. Of a file that is joined at its end, the part around
-    its last line that matches `start` is shown as a head.
+    its last line that matches `start` is shown as a head. `position` and `counters` are those of a predecessor: then
+    only what was written since is read. `report` is told of bytes that were lost, by the name of their log.
     """
 
     def __init__(
-        self, patterns: Sequence[str], *, from_beginning: bool, start: re.Pattern[bytes], watcher: Watcher, clock: Clock
+        self,
+        patterns: Sequence[str],
+        *,
+        from_beginning: bool,
+        start: re.Pattern[bytes],
+        watcher: Watcher,
+        clock: Clock,
+        position: Position | None = None,
+        counters: LineCounters | None = None,
+        report: Callable[[str, int], None] = _report_nothing,
     ) -> None:
-        self.counters = LineCounters()
-        self._patterns = tuple(patterns)
-        self._from_beginning = from_beginning
+        self.counters = counters or LineCounters()
+        kept = position or Position()
+        self._names = Names(patterns, () if from_beginning else set(patterns) - set(kept.patterns))
         self._start = start
         self._watcher = watcher
         self._clock = clock
-        self._followed: dict[Identity, _Followed] = {}
-        self._interrupted: dict[Identity, _Followed] = {}  # could not be read; goes on where it was once it can be
+        self._generations = Generations(kept.records, self.counters, report)
         self._next_scan: float | None = None  # None until the first look
+        self._is_fresh = not kept.records  # until then, unless there was a predecessor
 
     def read(self, limit: int) -> Iterator[Block]:
         """Yield what is new, at most about `limit` bytes; raise SourceError while there is no file to follow.
 
         A file that may not be read is tried again at each look; one that has lost its name counts until it is drained.
         """
-        yield from self._scan_if_due()
-        for identity, file in list(self._followed.items()):
-            try:
-                for block in self._read_file(file):
-                    yield block
-                    limit -= len(block.data)
-                    if limit <= 0:
-                        return
-            except OSError:  # stale handle, disk error: this file is opened anew at the next look, the others go on
-                self._interrupted[identity] = file
-                self._forget(identity)
-        if not self._followed:
-            raise SourceError(f"no log to follow: {'; '.join(map(_obstacle, self._patterns))}")
+        for block in self._blocks():
+            yield block
+            limit -= len(block.data)
+            if limit <= 0:
+                return
+        if not self._generations.open:
+            raise SourceError(f"no log to follow: {self._names.obstacles()}")
 
-    def lag(self) -> int:
-        """Return how many bytes are written and not yet read."""
-        return sum(file.lag() for file in self._followed.values())
+    def position(self) -> Position:
+        """Return what is known of every file, so that a successor goes on where this one is."""
+        return Position(self._names.patterns, self._generations.records)
+
+    def health(self) -> Health:
+        """Return how many bytes are written and not yet read, how many files are open, and how the watcher does."""
+        files = self._generations.open
+        return Health(sum(one.lag() for one in files), len(files), self._watcher.active, self._watcher.overflows)
 
     def close(self) -> None:
         """Close every file and the watcher."""
         self._watcher.close()
-        for file in self._followed.values():
-            file.file.close()
-        self._followed.clear()
+        self._generations.close_all()
 
-    def _scan_if_due(self) -> Iterator[Block]:
+    def _blocks(self) -> Iterator[Block]:
         now = self._clock.monotonic()
         if self._watcher.changed() or self._next_scan is None or now >= self._next_scan:
+            yield from self._read_all(self._generations.open)  # first: which of them were cut has to be known
             yield from self._scan(now)
+        yield from self._read_all(self._generations.open)
+
+    def _read_all(self, several: Iterable[Generation]) -> Iterator[Block]:
+        for one in tuple(several):
+            if one.has_news():
+                yield from self._read(one)
+
+    def _read(self, one: Generation) -> Iterator[Block]:
+        """Yield a file's new lines; one that fails, by a stale handle or a disk error, is opened anew later."""
+        try:
+            if one.is_current() and one.is_untouched():
+                yield from self._read_all(self._before(one))
+            for lines in one.read():
+                if one.retired is not None:
+                    one.retired = self._clock.monotonic()  # it is written on, as behind a shell's redirection
+                yield Block(lines, self._clock.time() if one.live else None)
+            one.live = True
+        except Cut:
+            yield from self._begin_again(one)
+        except OSError:
+            if one.retired is None:
+                self._generations.close(one, done=False)
+            else:
+                self._generations.lose(one)
+
+    def _before(self, one: Generation) -> list[Generation]:
+        """Open what a file held before what it holds now, if it was cut before anything was read of it."""
+        older = self._generations.add_before(one, one.record(), rest=False)
+        if older:
+            one.restart()
+        return older
+
+    def _begin_again(self, one: Generation) -> Iterator[Block]:
+        """Go on at the beginning of a file that was cut, after what can still be had of its old content."""
+        if not one.may_grow:  # a copy that is written over by the next one: what is new in that is found when it is met
+            self._generations.lose(one)
+            return
+        self.counters.truncations += 1
+        record = one.record()
+        one.restart()
+        yield from self._read_all((*self._generations.add_before(one, record, rest=True), one))
 
     def _scan(self, now: float) -> Iterator[Block]:
-        """Look at the names: open what is new, retire what has lost its name, drop what has been drained.
+        """Look at the names: open what is new, retire what has lost its name, let go of what has been drained.
 
         While a name cannot be looked at, nobody knows which file it names: nothing is retired then, and a first look is
         not over.
         """
-        self._watcher.watch({os.path.dirname(path) or "." for path in self._patterns})
-        followed_paths = {file.path for file in self._followed.values()}
-        named, whole = self._named()
-        for identity, path in named.items():
-            if identity in self._followed:
-                self._followed[identity].path = path
-            else:
-                yield from self._open(identity, path, replaced=path in followed_paths)
-        if whole:
-            self._retire(named.keys(), now)
-        if whole or self._next_scan is not None:
-            self._next_scan = now + SCAN_SECONDS
+        self._watcher.watch(self._folders())
+        named = self._names.look()
+        if self._next_scan is None:
+            self._generations.resume(named.files)
+        known = {one.identity: one for one in self._generations.open}
+        for found in named.files:
+            if found.identity in known:
+                known[found.identity].path = found.path
+        for found in named.files:
+            if found.identity not in self._generations.identities:  # opened meanwhile, as an older generation
+                yield from self._meet(found, named)
+        if named.whole:
+            yield from self._retire(named.identities, now)
+        if named.whole or self._next_scan is not None:
+            self._next_scan, self._is_fresh = now + SCAN_SECONDS, False
+            for one in self._generations.open:
+                one.looked()
 
-    def _named(self) -> tuple[dict[Identity, str], bool]:
-        """Return the files that the patterns name, the one last written to last, and whether every name told.
+    def _folders(self) -> set[str]:
+        """Return where names of ours may change: beside the names, and beside what symbolic links point to."""
+        paths = (path for one in self._generations.open for path in (one.path, one.real))
+        return self._names.folders() | {os.path.dirname(path) or "." for path in paths}
 
-        What the last one says is what holds now.
-        """
-        paths = {path for pattern in self._patterns for path in (glob(pattern) if has_magic(pattern) else [pattern])}
-        found: list[tuple[int, str, Identity]] = []
-        whole = True
-        for path in paths:
-            try:
-                status = os.stat(path)
-            except (FileNotFoundError, NotADirectoryError):
-                continue
-            except OSError:
-                whole = False
-                continue
-            if S_ISREG(status.st_mode):
-                found.append((status.st_mtime_ns, path, (status.st_dev, status.st_ino)))
-        return {identity: path for _, path, identity in sorted(found)}, whole
-
-    def _open(self, identity: Identity, path: str, *, replaced: bool) -> Iterator[Block]:
-        try:
-            file = FileIO(path)
-        except OSError:
-            return  # gone since it was listed, or its mode is set only after its creation: the next look tells
-        self.counters.rotations["rename"] += replaced
-        before = self._interrupted.pop(identity, None)
-        if before is not None:
-            self._followed[identity] = replace(before, file=file, path=path)
+    def _meet(self, found: Candidate, named: Named) -> Iterator[Block]:
+        """Open a file that was not known; of one that replaces another, what was written between comes first."""
+        join = self._next_scan is None and found.identity in named.late
+        if not join and self._generations.is_being_copied(found):
             return
-        followed = self._followed[identity] = _Followed(file, path, live=replaced)
-        if self._next_scan is None and not self._from_beginning:
-            yield from self._join(followed)
+        if not is_readable(found):  # its mode may be set only after its creation: the next look tells
+            self.counters.open_failures += 1
+            return
+        record = yield from self._same(found)
+        name = self._log_of(found, named)
+        last = self._generations.last(name) if record is None and not self._is_fresh else None
+        if last is not None:
+            self._generations.add_since(last)
+            if found.identity in self._generations.identities:
+                return
+        new = self._generations.add(found, record or found.fresh_record(name))
+        if new is None:
+            self.counters.open_failures += 1
+        elif join:
+            self._generations.ignore_older(new, named.identities)
+            yield from self._join(new)
+        elif record is None and last is None:
+            self._generations.ignore_older(new, named.identities)
+        elif record is None and found.path == name:
+            self._count_rotation(found)
+            new.live = self._next_scan is not None
 
-    def _join(self, file: _Followed) -> Iterator[Block]:
+    def _same(self, found: Candidate) -> Generator[Block, None, Record | None]:
+        """Return the record of what was lost sight of and is here again, if need be with its content in another inode.
+
+        The file that has lost its last name for it is read to its end first.
+        """
+        may_be = self._generations.waiting_for(found)
+        for one in tuple(self._generations.open):
+            if one.name == found.path and one.retired is None and not one.is_named():
+                yield from self._read(one)
+                may_be.append(one.record())
+        return next(iter(place(may_be, [found])), None)
+
+    def _log_of(self, found: Candidate, named: Named) -> str:
+        """Return the log of which a file is a generation: the one that it is called after, or itself."""
+        names = {one.path for one in named.files} | {one.name for one in self._generations.open}
+        return min((name for name in names if is_rotated(found.path, name)), key=len, default=found.path)
+
+    def _count_rotation(self, found: Candidate) -> None:
+        if any(record.identity == found.identity for record in self._generations.past):
+            self.counters.truncations += 1  # while nobody looked
+        else:
+            self.counters.renames += 1
+
+    def _join(self, one: Generation) -> Iterator[Block]:
         """Go on at the end of a file, after showing its head; a file that cannot be read is left to the next read."""
-        file.offset = os.fstat(file.file.fileno()).st_size
         try:
-            file.offset = _last_line_end(file.file, file.offset)
-            head = _around_last(self._start, file.file, file.offset)
+            one.begin(last_line_end(one.file, one.file.status().size or 0))
+            head = around_last(self._start, one.file, one.offset)
         except OSError:
             return
         finally:
-            file.live = True
+            one.live = True
         yield Block(head, time=None, head=True)
 
-    def _retire(self, named: Collection[Identity], now: float) -> None:
-        for identity, file in list(self._followed.items()):
-            if identity in named:
-                file.retired = None
-            elif file.retired is None:
-                file.retired = now
-            elif now - file.retired > DRAIN_SECONDS:
-                self._forget(identity)
+    def _retire(self, named: Collection[Identity], now: float) -> Iterator[Block]:
+        """Look after the files that have lost their name; of too many, the oldest go first."""
+        for one in self._generations.open:
+            if one.identity in named:
+                one.retired = None
+            elif one.retired is None:
+                one.retired = now
+        quiet = {one: now - one.retired for one in self._generations.open if one.retired is not None}
+        drained = [one for one, seconds in quiet.items() if seconds > DRAIN_SECONDS]
+        for number, one in enumerate(drained, 1 - len(drained) + KEEP_FILES):
+            yield from self._drained(one, close=number <= 0 or quiet[one] > KEEP_SECONDS)
 
-    def _forget(self, identity: Identity) -> None:
-        self._followed.pop(identity).file.close()
-
-    def _read_file(self, file: _Followed) -> Iterator[Block]:
-        """Yield the file's new lines block by block until its end."""
-        if os.fstat(file.file.fileno()).st_size < file.offset:
-            self.counters.rotations["truncate"] += 1
-            file.offset, file.partial, file.skipping = 0, b"", False
-        while data := os.pread(file.file.fileno(), BLOCK, file.offset):
-            file.offset += len(data)
-            if file.retired is not None:
-                file.retired = self._clock.monotonic()  # its writer goes on, as one behind a shell's redirection does
-            self.counters.bytes += len(data)
-            lines = self._lines(file, data)
-            if lines:
-                self.counters.lines += lines.count(b"\n")
-                yield Block(lines, self._clock.time() if file.live else None)
-        file.live = True
-
-    def _lines(self, file: _Followed, data: bytes) -> bytes:
-        """Return the complete lines among what was kept back and `data`; keep back the unfinished last one."""
-        if file.skipping:
-            _, newline, data = data.partition(b"\n")
-            if not newline:
-                return b""
-            file.skipping = False
-        data = file.partial + data
-        lines = _complete(data)
-        file.partial = data[len(lines) :]
-        if len(file.partial) > BLOCK:
-            self.counters.truncated_lines += 1
-            file.partial, file.skipping = b"", True
-        return lines
-
-
-def _obstacle(pattern: str) -> str:
-    """Say why nothing at `pattern` can be followed."""
-    if has_magic(pattern):
-        return f"{pattern} matches no file that may be read"
-    try:
-        if not S_ISREG(os.stat(pattern).st_mode):
-            return f"{pattern} is no regular file"
-        FileIO(pattern).close()
-    except FileNotFoundError:
-        return f"{pattern} does not exist"
-    except OSError as error:
-        return f"{pattern} cannot be read: {error.strerror}; check the rights of the service's user"
-    return f"{pattern} has only now become readable"
-
-
-def _complete(data: bytes) -> bytes:
-    """Return the part of `data` that ends with its last newline."""
-    return data[: data.rfind(b"\n") + 1]
-
-
-def _last_line_end(file: FileIO, size: int) -> int:
-    """Return the offset after the last newline within the last block of the file, so that no line is cut in two."""
-    start = max(0, size - BLOCK)
-    tail = os.pread(file.fileno(), size - start, start)
-    end = tail.rfind(b"\n") + 1
-    return start + end if end else size
-
-
-def _around_last(landmark: re.Pattern[bytes], file: FileIO, end: int) -> bytes:
-    """Return a block of complete lines around the file's last match of `landmark`; its first block where there is none.
-
-    Around, because a server names its version some lines before its engine starts, and the engine its sizes after.
-    """
-    start = end
-    while start > max(0, end - SEARCH_BYTES):
-        start = max(0, start - BLOCK)
-        matches = list(landmark.finditer(os.pread(file.fileno(), 2 * BLOCK, start)))
-        if matches:
-            begin = max(0, start + matches[-1].start() - BLOCK // 2)
-            data = os.pread(file.fileno(), min(BLOCK, end - begin), begin)
-            return _complete(data if begin == 0 else data.partition(b"\n")[2])
-    return _complete(os.pread(file.fileno(), min(BLOCK, end), 0))
+    def _drained(self, one: Generation, *, close: bool) -> Iterator[Block]:
+        """Take the unfinished last line of a file that has stood still, and close it if asked to, or nobody writes."""
+        stood_still_since = one.retired
+        yield from self._read(one)
+        if one not in self._generations.open or one.retired != stood_still_since:
+            return
+        try:
+            rest = one.finish()
+            if rest is not None and (close or not (one.may_grow and one.is_named())):
+                self._generations.close(one, done=True)
+        except (Cut, OSError):  # which the next read meets as well
+            return
+        if rest:
+            yield Block(rest, None)

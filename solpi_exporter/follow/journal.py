@@ -1,30 +1,37 @@
 """Follows the journal of a systemd unit through a `journalctl` child, which alone knows the journal's files.
 
 One JSON object an entry. After the child has ended, the next one starts at the last entry's cursor, inclusively, and
-that entry is passed over if it is the same: `--after-cursor` skips one too many when the entry is gone.
+that entry is passed over if it is the same: `--after-cursor` skips one too many when the entry is gone. So does the
+daemon after a restart, since the cursor is part of the position that it keeps.
 """
 
 import json
 import os
 import subprocess
 import tempfile
+from collections import deque
 from collections.abc import Iterator, Sequence
+from threading import Timer
 from typing import IO, Any
 
 from solpi_exporter.clock import Clock
-from solpi_exporter.follow.lines import Block, LineCounters
+from solpi_exporter.follow.lines import Block, Health, LineCounters
+from solpi_exporter.follow.position import Position
 from solpi_exporter.source import SourceError
 
 READ_BYTES = 1 << 16
 RETRY_SECONDS = 5.0
 PROOF_SECONDS = 2.0  # within which the unit's last entry must come, or there is none
+HEAD_BYTES = 4 << 20  # of journalctl's output: where a server tells at its start what it is
+HEAD_SECONDS = 5.0  # for that
 
 
 class JournalFollower:
     """The journal of one unit. Without `follow` it is read to its end, once.
 
     It begins with the unit's last entry, which does not count when the beginning is the end: it proves that there is
-    such a unit, and that its entries may be read.
+    such a unit, and that its entries may be read. Of the run of the unit that this entry is from, the beginning is
+    shown as a head. `position` and `counters` are those of a predecessor, where there was one.
     """
 
     def __init__(
@@ -35,23 +42,29 @@ class JournalFollower:
         follow: bool,
         clock: Clock,
         command: Sequence[str] = ("journalctl",),
+        position: Position | None = None,
+        counters: LineCounters | None = None,
     ) -> None:
-        self.counters = LineCounters()
+        self.counters = counters or LineCounters()
         self._unit = unit
         self._from_beginning = from_beginning
         self._follow = follow
         self._clock = clock
         self._command = tuple(command)
         self._child: subprocess.Popen[bytes] | None = None
-        self._cursor: str | None = None
+        self._cursor = position.cursor if position else None
+        self._time = position.time if position else None  # of the entry at the cursor
+        self._resumed = self._time is not None
         self._partial = b""
+        self._lines: deque[bytes] = deque()
         self._started = 0.0
         self._complaints: IO[bytes] | None = None
         self._failure: str | None = None
-        self._proved = False
+        self._proved = self._said = False
 
     def read(self, limit: int) -> Iterator[Block]:
         """Yield the messages that have come; raise SourceError while journalctl cannot be run or has ended."""
+        yield from self._blocks(b"")
         if self._child is None:
             self._child = self._start()
         assert self._child.stdout is not None
@@ -69,9 +82,13 @@ class JournalFollower:
         if self._failure is not None:  # the one before ended, and this one has not shown yet that it will not
             raise SourceError(self._failure)
 
-    def lag(self) -> int | None:
-        """The journal's size says nothing of one unit's lines."""
-        return None
+    def position(self) -> Position:
+        """Return the cursor of the last entry."""
+        return Position(cursor=self._cursor, time=self._time)
+
+    def health(self) -> Health:
+        """Return nothing: the journal's size says nothing of one unit's lines."""
+        return Health()
 
     def close(self) -> None:
         """End the child."""
@@ -86,9 +103,9 @@ class JournalFollower:
         now = self._clock.monotonic()
         if self._failure is not None and now - self._started < RETRY_SECONDS:
             raise SourceError(self._failure)
-        self._started = now
+        self._started, self._said = now, False
         # --all: without it, a message above 4,096 bytes is null.
-        command = [*self._command, f"--unit={self._unit}", "--output=json", "--all", "--quiet", self._begin()]
+        command = [*self._command, f"--unit={self._unit}", "--output=json", "--all", "--quiet", *self._begin()]
         try:
             # A file, which never blocks the child as a pipe that nobody reads would.
             self._complaints = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the child
@@ -101,15 +118,20 @@ class JournalFollower:
         os.set_blocking(child.stdout.fileno(), not self._follow)
         return child
 
-    def _begin(self) -> str:
+    def _begin(self) -> Sequence[str]:
         if self._cursor is not None:
-            return f"--cursor={self._cursor}"
-        return "--lines=all" if self._from_beginning else "--lines=1"
+            return f"--cursor={self._cursor}", "--lines=all"
+        if self._time is not None:
+            return (f"--since=@{int(self._time)}",)
+        return ("--lines=all",) if self._from_beginning else ("--lines=1",)
 
     def _end(self, child: subprocess.Popen[bytes]) -> None:
         """Take leave of a child that has ended; only where the end was asked for is that no failure."""
         _end(child)
         self._child, self._partial = None, b""
+        self.counters.open_failures += self._follow
+        if child.returncode and not self._said:
+            self._cursor = None  # it may be the cursor that journalctl does not like: the time will do
         assert self._complaints is not None
         self._complaints.seek(0)
         lines = self._complaints.read(READ_BYTES).decode(errors="replace").splitlines()
@@ -128,21 +150,44 @@ class JournalFollower:
 
     def _blocks(self, data: bytes) -> Iterator[Block]:
         *lines, self._partial = (self._partial + data).split(b"\n")
-        for line in lines:
-            entry = _entry(line)
+        self._lines += lines
+        while self._lines:
+            entry = _entry(self._lines.popleft())
             if entry is None:
                 continue
-            cursor = entry.get("__CURSOR")
-            if cursor == self._cursor:
+            self._said = True
+            time, cursor = int(entry["__REALTIME_TIMESTAMP"]) / 1e6, entry.get("__CURSOR")
+            if cursor == self._cursor or (self._cursor is None and self._time is not None and time <= self._time):
+                self._proved = True
                 continue
-            self._cursor = cursor
+            self._cursor, self._time = cursor, time
             proof, self._proved = not self._proved, True
-            if proof and not self._from_beginning:
+            if proof and not self._from_beginning and not self._resumed:
+                yield from self._head(entry.get("_SYSTEMD_INVOCATION_ID"))
                 continue
             message = _message(entry.get("MESSAGE"))
             self.counters.bytes += len(message)
             self.counters.lines += 1
-            yield Block(message + b"\n", int(entry["__REALTIME_TIMESTAMP"]) / 1e6)
+            yield Block(message + b"\n", time)
+
+    def _head(self, run: object) -> Iterator[Block]:
+        """Yield what the unit said at the beginning of a run, which systemd numbers; nothing where it does not."""
+        if not isinstance(run, str):
+            return
+        command = [*self._command, f"_SYSTEMD_INVOCATION_ID={run}", "--output=json", "--all", "--quiet"]
+        try:
+            child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)  # noqa: S603
+        except OSError:
+            return
+        with child:
+            assert child.stdout is not None
+            limit = Timer(HEAD_SECONDS, child.kill)
+            limit.start()
+            data = child.stdout.read(HEAD_BYTES)
+            limit.cancel()
+            child.kill()
+        entries = [entry for line in data.split(b"\n") if (entry := _entry(line)) is not None]
+        yield Block(b"".join(_message(entry.get("MESSAGE")) + b"\n" for entry in entries), None, head=True)
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:

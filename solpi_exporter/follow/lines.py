@@ -1,9 +1,10 @@
 """What the log source is fed with: blocks of complete lines, from files or from the journal. Knows no engine."""
 
-from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
+
+from solpi_exporter.follow.position import Position
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,12 +21,29 @@ class Block:
 
 @dataclass(slots=True)
 class LineCounters:
-    """What has been read so far."""
+    """What has been read so far, and what is known to have been lost. Kept over a restart with the position."""
 
     bytes: int = 0
     lines: int = 0
     truncated_lines: int = 0
-    rotations: Counter[str] = field(default_factory=lambda: Counter(rename=0, truncate=0))
+    damaged_lines: int = 0
+    lost_bytes: int = 0
+    renames: int = 0
+    truncations: int = 0
+    open_failures: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """How the following fares at present; None where that is no question.
+
+    `lag` is in bytes written and not read; `files` are open; `notified` says whether the system tells of new files.
+    """
+
+    lag: int | None = None
+    files: int | None = None
+    notified: bool | None = None
+    overflows: int | None = None
 
 
 class Lines(Protocol):
@@ -37,11 +55,18 @@ class Lines(Protocol):
         ...
 
     def read(self, limit: int) -> Iterator[Block]:
-        """Yield what is new, at most about `limit` bytes; raise SourceError when nothing can be followed."""
+        """Yield what is new, at most about `limit` bytes; raise SourceError when nothing can be followed.
+
+        Position and counters are those after the blocks that were yielded.
+        """
         ...
 
-    def lag(self) -> int | None:
-        """Return how many bytes are written and not yet read, None where that cannot be known."""
+    def position(self) -> Position:
+        """Return from where a successor has to go on."""
+        ...
+
+    def health(self) -> Health:
+        """Return how it fares."""
         ...
 
     def close(self) -> None:

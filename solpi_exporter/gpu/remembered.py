@@ -1,23 +1,34 @@
 """The GPUs this host has had, kept in the state directory: what is missing today can be told only from before."""
 
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any, Protocol
+from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
 
 from solpi_exporter.gpu.reading import ExpectedGpus, GpuReading, GpuState
 
 NAME = "gpus"
 
+State = TypeVar("State")
+
 
 class Store(Protocol):
     """Where state is kept; see statedir.py."""
 
-    def read(self, name: str) -> Any | None:
-        """Return what was written under a name, None where nothing was or it is damaged."""
+    def read(self, name: str, kind: type[State]) -> State | None:
+        """Return what was written under a name, None where nothing was or it cannot be used."""
         ...
 
-    def write(self, name: str, value: Any) -> bool:
+    def write(self, name: str, value: object) -> bool:
         """Keep a value under a name; return whether that was possible."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What is kept: the last index of each GPU by UUID, and the most that there were at once."""
+
+    most: int = 0
+    gpus: dict[str, int] = field(default_factory=dict)
 
 
 class RememberedGpus:
@@ -30,7 +41,9 @@ class RememberedGpus:
         self._store = store
         self._configured = expected
         self._saved = True
-        self._gpus, self._most = _parsed(None if store is None else store.read(NAME))
+        kept = None if store is None else store.read(NAME, Seen)
+        seen = Seen() if kept is None else kept
+        self._gpus, self._most = seen.gpus, seen.most
 
     @property
     def count(self) -> int | None:
@@ -48,7 +61,7 @@ class RememberedGpus:
         changed = (gpus, most) != (self._gpus, self._most)
         self._gpus, self._most = gpus, most
         if self._store is not None and (changed or not self._saved):
-            self._saved = self._store.write(NAME, {"most": most, "gpus": gpus})
+            self._saved = self._store.write(NAME, Seen(most, gpus))
 
     @property
     def uuids(self) -> dict[int, str]:
@@ -62,15 +75,3 @@ class RememberedGpus:
         for uuid, index in self._gpus.items():
             if uuid not in but:
                 yield GpuReading(index, uuid, state)
-
-
-def _parsed(kept: Any) -> tuple[dict[str, int], int]:
-    """Return GPUs and their greatest number from a file of unknown health."""
-    match kept:
-        case {"most": most, "gpus": dict(gpus)} if all(map(_is_natural, (most, *gpus.values()))):
-            return dict(gpus), most
-    return {}, 0
-
-
-def _is_natural(value: Any) -> bool:
-    return type(value) is int and value >= 0

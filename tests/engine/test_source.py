@@ -7,10 +7,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from solpi_exporter.engine.progress import METRICS
 from solpi_exporter.engine.reading import EngineReading
-from solpi_exporter.engine.source import METRICS, LogSource, stamp_time
+from solpi_exporter.engine.source import LogSource, LogState
 from solpi_exporter.engine.vllm import VLLM
 from solpi_exporter.follow.files import FileFollower
 from solpi_exporter.source import SourceError
@@ -37,7 +39,10 @@ class Log:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.clock = FakeClock()
-        self.dead = False
+        self.dead = self.full = False
+        self.saved: LogState | None = None
+        self.saves: list[bool] = []
+        self.follower: FileFollower | None = None
         self.source: LogSource
 
     def write(self, *lines: str) -> None:
@@ -45,14 +50,36 @@ class Log:
             file.writelines(f"{line}\n" for line in lines)
 
     def follow(self, *, from_beginning: bool = True) -> None:
-        tailer = FileFollower(
+        """Start, without a word to whoever followed before: as after a kill."""
+        if self.follower is not None:
+            self.follower.close()
+        state = self.saved or LogState()
+        self.follower = FileFollower(
             [str(self.path)],
             from_beginning=from_beginning,
             start=VLLM.start,
             watcher=FakeWatcher(),
             clock=self.clock,
+            position=state.position,
+            counters=state.counters,
         )
-        self.source = LogSource("s", tailer, VLLM, self.clock, timeout=30.0, is_dead=lambda: self.dead)
+        self.source = LogSource(
+            "s",
+            self.follower,
+            VLLM,
+            self.clock,
+            timeout=30.0,
+            is_dead=lambda: self.dead,
+            saved=self.saved,
+            save=self.save,
+        )
+
+    def save(self, state: LogState, often: bool) -> bool:
+        """Keep a state as the state directory does: a copy of the moment."""
+        if not self.full:
+            self.saved = msgspec.json.decode(msgspec.json.encode(state), type=LogState)
+            self.saves.append(often)
+        return not self.full
 
     def poll(self) -> dict[str, dict[tuple[str, ...], Any]]:
         self.clock.now += 1.0
@@ -121,28 +148,6 @@ def test_a_line_of_the_past_is_as_old_as_its_stamp(log: Log, monkeypatch: pytest
 def utc(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TZ", "UTC")
     time.tzset()
-
-
-@pytest.mark.parametrize(
-    ("stamp", "now", "then"),
-    [
-        ("12-31 23:59:59", "2027-01-01T00:00:10", "2026-12-31T23:59:59"),
-        ("01-01 00:00:05", "2027-01-01T00:00:10", "2027-01-01T00:00:05"),
-        ("01-01 00:00:05", "2026-12-31T23:59:59", "2026-12-31T23:59:59"),
-        ("02-29 12:00:00", "2029-03-01T00:00:00", "2028-02-29T12:00:00"),
-        ("11-29 15:00:00", "2026-11-29T14:00:00", "2026-11-29T14:00:00"),
-    ],
-    ids=["year before", "this year", "a second ahead over the year", "leap day", "a zone ahead"],
-)
-def test_a_stamp_gets_the_latest_year_that_does_not_lie_ahead(
-    monkeypatch: pytest.MonkeyPatch, stamp: str, now: str, then: str
-) -> None:
-    """Around New Year too; a stamp that lies ahead within a day is a zone's doing and is now."""
-    utc(monkeypatch)
-
-    result = stamp_time(stamp, datetime.fromisoformat(f"{now}+00:00").timestamp())
-
-    assert result == datetime.fromisoformat(f"{then}+00:00").timestamp()
 
 
 def test_facts_are_found_in_the_head_of_a_log_joined_late(log: Log) -> None:
@@ -299,3 +304,95 @@ def test_two_engines_of_the_recorded_run(log: Log) -> None:
     engines = {reading.engine: reading.running for reading in log.source.poll() if isinstance(reading, EngineReading)}
 
     assert engines == {"0": 0.0, "1": 0.0}
+
+
+def test_a_daemon_that_is_killed_is_succeeded_by_one_that_goes_on(log: Log) -> None:
+    """With the counters, the last report and the facts; what was written meanwhile counts once, as everything does."""
+    log.write(VERSION, START, SIZE, stats(4, 100.0))
+    shown = log.poll()
+    log.write(stats(8, 100.0), "nothing")
+
+    log.follow()
+    then = log.poll()
+
+    assert shown["solpi_log_lines_total"] == {("s",): 4.0}
+    assert then["solpi_log_lines_total"] == {("s",): 6.0}
+    assert then["solpi_log_matched_lines_total"][("s", "stats")] == 2.0
+    assert then["solpi_engine_info"] == shown["solpi_engine_info"] == {("s", "0.24.0", "m"): 1.0}
+    assert then["solpi_engine_kv_cache_capacity_tokens"] == {("s", "0"): 8192.0}
+    assert then["solpi_engine_requests"][("s", "0", "running")] == 8.0
+
+
+def test_a_silent_log_says_after_a_restart_what_it_said_before(log: Log) -> None:
+    """An idle engine logs nothing, so nothing would be known of it; the time of its report is what it was."""
+    log.write(stats(4, 100.0))
+    shown = log.poll()
+
+    log.follow()
+    then = log.poll()
+
+    for name in ("solpi_engine_requests", "solpi_engine_last_report_timestamp_seconds", "solpi_log_lines_total"):
+        assert then[name] == shown[name]
+
+
+def test_values_are_saved_before_they_are_shown(log: Log) -> None:
+    """The state holds the lines that the poll returns, and the position behind them, already when it returns."""
+    log.write("one", "two")
+    shown = log.poll()
+
+    assert log.saved is not None
+    assert log.saved.counters.lines == shown["solpi_log_lines_total"][("s",)] == 2.0
+    assert [record.proof.offset for record in log.saved.position.records] == [len("one\ntwo\n")]
+
+
+def test_nothing_is_saved_while_nothing_changes(log: Log) -> None:
+    """But a rotation without a line is a change as well."""
+    log.write("one")
+    log.poll()
+    log.poll()
+    saves = len(log.saves)
+    for _ in range(5):
+        log.poll()
+    assert len(log.saves) == saves
+
+    log.path.rename(f"{log.path}.1")
+    log.path.touch()
+    log.poll()
+
+    assert len(log.saves) > saves
+    assert log.saved is not None
+    assert log.saved.counters.renames == 1
+
+
+def test_what_could_not_be_saved_is_saved_later(log: Log) -> None:
+    """After a full disk, though nothing was written to the log since."""
+    log.full = True
+    log.write("one")
+    assert log.poll()["solpi_log_lines_total"] == {("s",): 1.0}
+    assert log.saved is None
+
+    log.full = False
+    log.poll()
+
+    assert log.saves == [True]
+
+
+def test_the_last_state_is_brought_to_the_disk(log: Log) -> None:
+    """A daemon that stops in order leaves a copy behind that outlives the host; one that never read leaves nothing."""
+    log.source.close()
+    assert log.saves == []
+
+    log.follow()
+    log.write("one")
+    log.poll()
+    log.source.close()
+
+    assert log.saves == [True, False]
+
+
+def test_the_first_poll_reads_to_the_end(log: Log) -> None:
+    """Whatever a poll is limited to: counters of a state that is older than what was shown have to get past that."""
+    log.write(*map(str, range(300_000)))
+    log.source._poll_bytes = 1
+
+    assert log.poll()["solpi_log_lines_total"] == {("s",): 300_000.0}

@@ -91,7 +91,7 @@ def test_every_part_of_a_recorded_stats_line_is_known(name: str) -> None:
 
 @pytest.mark.parametrize("name", EXPECTED)
 def test_the_prefilter_lets_every_report_through(name: str) -> None:
-    """A line that parses holds one of the markers, so that the tailer may pass over all others undecoded."""
+    """A line that parses holds one of the markers, so that the source may pass over all others undecoded."""
     for line in log_path(name).read_bytes().split(b"\n"):
         if parse(line.decode(errors="replace")) is not None:
             assert any(marker in line for marker in VLLM.markers)

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from solpi_exporter.follow import files
-from solpi_exporter.follow.files import BLOCK, DRAIN_SECONDS, SCAN_SECONDS, FileFollower
+from solpi_exporter.follow import names, opened, start
+from solpi_exporter.follow.files import DRAIN_SECONDS, KEEP_SECONDS, SCAN_SECONDS, FileFollower
+from solpi_exporter.follow.generation import BLOCK
 from solpi_exporter.follow.lines import Block
 from solpi_exporter.source import SourceError
 from tests.fakes import FakeClock, FakeWatcher
@@ -17,17 +18,17 @@ EVERYTHING = 1 << 40
 
 
 class Following:
-    """A tailer on a folder, asked again and again."""
+    """A follower on a folder, asked again and again."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "vllm.log"
         self.clock = FakeClock()
         self.watcher = FakeWatcher()
-        self.tailer: FileFollower
+        self.follower: FileFollower
 
     def start(self, *patterns: str, from_beginning: bool = True) -> None:
         chosen = patterns or (str(self.path),)
-        self.tailer = FileFollower(
+        self.follower = FileFollower(
             chosen,
             from_beginning=from_beginning,
             start=re.compile(rb"^ENGINE STARTS", re.MULTILINE),
@@ -39,7 +40,7 @@ class Following:
         """Return what is read `later` seconds after the last time; nothing where there is no file."""
         self.clock.now += later
         try:
-            return list(self.tailer.read(EVERYTHING))
+            return list(self.follower.read(EVERYTHING))
         except SourceError:
             return []
 
@@ -55,7 +56,7 @@ class Following:
 def following(tmp_path: Path) -> Iterator[Following]:
     one = Following(tmp_path)
     yield one
-    one.tailer.close()
+    one.follower.close()
 
 
 def test_lines_are_yielded_once_they_are_complete(following: Following) -> None:
@@ -86,7 +87,7 @@ def test_from_the_end_only_what_comes_later_counts(following: Following) -> None
     following.append("ENGINE STARTS\nold\n")
     following.start(from_beginning=False)
     assert following.blocks() == [Block(b"ENGINE STARTS\nold\n", time=None, head=True)]
-    assert following.tailer.counters.lines == 0
+    assert following.follower.counters.lines == 0
 
     following.append("new\n")
 
@@ -110,7 +111,7 @@ def test_without_a_start_in_reach_the_head_is_the_files_own(
     following: Following, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A server that has logged for months said at the top what it is."""
-    monkeypatch.setattr(files, "SEARCH_BYTES", 2 * BLOCK)
+    monkeypatch.setattr(start, "SEARCH_BYTES", 2 * BLOCK)
     following.append("ENGINE STARTS\nfact\n" + ("x" * 99 + "\n") * 40_000)
     following.start(from_beginning=False)
 
@@ -142,7 +143,7 @@ def test_history_is_told_from_what_is_live(following: Following) -> None:
 
 
 def test_a_file_that_appears_later_is_read_from_its_beginning(following: Following) -> None:
-    """Also when the tailer started at the end of what there was."""
+    """Also when the follower started at the end of what there was."""
     following.start(from_beginning=False)
     assert following.lines() == []
 
@@ -197,11 +198,11 @@ def test_rename_and_create(following: Following) -> None:
     following.append("three\n")
 
     assert following.lines() == [b"two", b"three"]
-    assert following.tailer.counters.rotations == {"rename": 1, "truncate": 0}
+    assert following.follower.counters.renames == 1
 
 
 def test_a_writer_that_has_not_noticed_the_rotation(following: Following) -> None:
-    """Lines written into the renamed file are still read, until it is taken to be drained."""
+    """Lines written into the renamed file are still read, for an hour after the last one."""
     following.append("one\n")
     following.start()
     following.lines()
@@ -210,12 +211,33 @@ def test_a_writer_that_has_not_noticed_the_rotation(following: Following) -> Non
     following.append("new\n")
     following.lines()
 
-    following.append("late\n", old)
-    assert following.lines() == [b"late"]
+    for number in range(3):
+        following.append(f"late {number}\n", old)
+        assert following.lines(later=KEEP_SECONDS - 2 * SCAN_SECONDS) == [b"late %d" % number]
 
-    following.lines(later=DRAIN_SECONDS + SCAN_SECONDS)
+    following.lines(later=KEEP_SECONDS + SCAN_SECONDS)
     following.append("too late\n", old)
     assert following.lines() == []
+    assert following.follower.health().files == 1
+
+
+def test_a_writer_that_has_not_noticed_the_deletion(following: Following) -> None:
+    """What nobody can find any more is let go once it has stood still, so that its room on the disk is given free."""
+    following.append("one\n")
+    following.start()
+    following.lines()
+    with following.path.open("a") as old:
+        following.path.unlink()
+        following.append("new\n")
+        assert following.lines() == [b"new"]
+        old.write("late\n")
+        old.flush()
+        assert following.lines() == [b"late"]
+        assert following.follower.health().files == 2
+
+        following.lines(later=DRAIN_SECONDS + SCAN_SECONDS)
+
+    assert following.follower.health().files == 1
 
 
 def test_a_writer_that_never_notices_the_rotation(following: Following) -> None:
@@ -284,7 +306,7 @@ def test_a_file_that_could_not_be_read_goes_on_where_it_was(
     following.append("f\n")
 
     assert following.lines() == [b"half"]
-    assert following.tailer.counters.lines == 2
+    assert following.follower.counters.lines == 2
 
 
 def test_a_name_that_cannot_be_looked_at_hides_no_other(following: Following, tmp_path: Path) -> None:
@@ -306,7 +328,7 @@ def test_a_first_look_that_failed_is_not_over(following: Following, monkeypatch:
     monkeypatch.undo()
 
     assert [block.head for block in following.blocks()] == [True]
-    assert following.tailer.counters.lines == 0
+    assert following.follower.counters.lines == 0
 
 
 def test_a_rotation_is_counted_under_a_pattern_too(following: Following) -> None:
@@ -320,7 +342,7 @@ def test_a_rotation_is_counted_under_a_pattern_too(following: Following) -> None
     (block,) = following.blocks()
 
     assert block.time == following.clock.time()
-    assert following.tailer.counters.rotations["rename"] == 1
+    assert following.follower.counters.renames == 1
 
 
 def test_a_pattern_that_matches_the_renamed_file_too(following: Following) -> None:
@@ -344,7 +366,7 @@ def test_truncation(following: Following) -> None:
     following.path.write_text("three\n")
 
     assert following.lines() == [b"three"]
-    assert following.tailer.counters.rotations == {"rename": 0, "truncate": 1}
+    assert following.follower.counters.truncations == 1
 
 
 def test_delete_and_create(following: Following) -> None:
@@ -399,12 +421,18 @@ def test_a_file_without_permission_is_tried_again(following: Following, monkeypa
     """logrotate's chmod comes after its create; until then there is nothing to read, and no error."""
     following.append("one\n")
     following.start()
-    monkeypatch.setattr(files, "FileIO", _refuse)
+    refuse_to_open(monkeypatch)
     assert following.lines() == []
 
     monkeypatch.undo()
 
     assert following.lines() == [b"one"]
+
+
+def refuse_to_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no file be opened, as for want of rights."""
+    for module in (names, opened):
+        monkeypatch.setattr(module, "FileIO", _refuse)
 
 
 def _refuse(path: object, *_: object) -> None:
@@ -416,7 +444,7 @@ def test_no_file_is_a_failure_that_says_why(following: Following, tmp_path: Path
     following.start("/nowhere/a.log", "/nowhere/b*.log", str(tmp_path))
 
     with pytest.raises(SourceError) as raised:
-        list(following.tailer.read(EVERYTHING))
+        list(following.follower.read(EVERYTHING))
 
     assert str(raised.value) == (
         "no log to follow: /nowhere/a.log does not exist; /nowhere/b*.log matches no file that may be read; "
@@ -428,10 +456,10 @@ def test_a_file_without_rights_is_told_as_such(following: Following, monkeypatch
     """With what to check."""
     following.append("one\n")
     following.start()
-    monkeypatch.setattr(files, "FileIO", _refuse)
+    refuse_to_open(monkeypatch)
 
     with pytest.raises(SourceError, match="cannot be read: Permission denied; check the rights of the service's user"):
-        list(following.tailer.read(EVERYTHING))
+        list(following.follower.read(EVERYTHING))
 
 
 def test_a_line_without_end_is_passed_over(following: Following) -> None:
@@ -439,7 +467,7 @@ def test_a_line_without_end_is_passed_over(following: Following) -> None:
     following.append("before\n" + "x" * (3 * BLOCK))
     following.start()
     assert following.lines() == [b"before"]
-    assert following.tailer.counters.truncated_lines == 1
+    assert following.follower.counters.truncated_lines == 1
 
     following.append("x\nafter\n")
 
@@ -447,15 +475,16 @@ def test_a_line_without_end_is_passed_over(following: Following) -> None:
 
 
 def test_counters_and_lag(following: Following) -> None:
-    """Bytes and lines as read; the lag is what is written and not read yet."""
+    """Bytes and lines as read; the lag is what was written and is not read, such as a line without an end."""
     following.append("one\ntwo\n")
     following.start()
     following.lines()
-    assert (following.tailer.counters.lines, following.tailer.counters.bytes) == (2, 8)
+    assert (following.follower.counters.lines, following.follower.counters.bytes) == (2, 8)
 
-    following.append("three\n")
+    following.append("three")
+    following.lines()
 
-    assert following.tailer.lag() == 6
+    assert following.follower.health().lag == 5
 
 
 def test_one_read_is_bounded(following: Following) -> None:
@@ -463,7 +492,7 @@ def test_one_read_is_bounded(following: Following) -> None:
     following.append("".join(f"{number}\n" for number in range(1_000_000)))
     following.start()
 
-    first = list(following.tailer.read(BLOCK))
+    first = list(following.follower.read(BLOCK))
     rest = following.blocks()
 
     assert sum(len(block.data) for block in first) <= 2 * BLOCK
@@ -477,7 +506,7 @@ def test_closing_closes_everything(following: Following) -> None:
     following.start()
     following.lines()
 
-    following.tailer.close()
+    following.follower.close()
 
     assert following.watcher.closed
-    assert following.tailer.lag() == 0
+    assert following.follower.health().lag == 0

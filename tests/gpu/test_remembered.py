@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from solpi_exporter.gpu.reading import ExpectedGpus, GpuReading, GpuState
-from solpi_exporter.gpu.remembered import NAME, RememberedGpus
-from solpi_exporter.sources import Kept
+from solpi_exporter.gpu.remembered import NAME, RememberedGpus, Seen
+from solpi_exporter.kept import Kept
 from solpi_exporter.statedir import StateDir
-from tests.fakes import capturing_log
+from tests.fakes import FakeClock, capturing_log
 
 
 class Shelf:
@@ -18,11 +18,11 @@ class Shelf:
     def __init__(self, kept: Any = None) -> None:
         self.kept, self.writes, self.is_full = kept, 0, False
 
-    def read(self, name: str) -> Any | None:
-        assert name == NAME
+    def read(self, name: str, kind: type[Any]) -> Any | None:
+        assert (name, kind) == (NAME, Seen)
         return self.kept
 
-    def write(self, name: str, value: Any) -> bool:
+    def write(self, name: str, value: object) -> bool:
         assert name == NAME
         self.writes += 1
         if self.is_full:
@@ -118,21 +118,21 @@ def test_it_is_kept_when_it_changes() -> None:
     gpus = RememberedGpus(shelf)
     for _ in range(3):
         gpus.note(2, {"GPU-a": 0, "GPU-b": 1})
-    assert (shelf.kept, shelf.writes) == ({"most": 2, "gpus": {"GPU-a": 0, "GPU-b": 1}}, 1)
+    assert (shelf.kept, shelf.writes) == (Seen(2, {"GPU-a": 0, "GPU-b": 1}), 1)
     for _ in range(3):
         gpus.note(1, {"GPU-b": 1})
     assert shelf.writes == 1
 
     gpus.note(1, {"GPU-b": 0})
 
-    assert (shelf.kept, shelf.writes) == ({"most": 2, "gpus": {"GPU-a": 0, "GPU-b": 0}}, 2)
+    assert (shelf.kept, shelf.writes) == (Seen(2, {"GPU-a": 0, "GPU-b": 0}), 2)
 
 
 def test_it_is_known_after_a_restart(tmp_path: Path) -> None:
     """From the state directory: what is missing now was there before."""
     log, _ = capturing_log()
     directory = StateDir(tmp_path)
-    state = Kept(directory, log)
+    state = Kept(directory, log, FakeClock())
     RememberedGpus(state).note(2, {"GPU-a": 0, "GPU-b": 1})
 
     gpus = RememberedGpus(state)
@@ -153,31 +153,30 @@ def test_it_is_known_after_a_restart(tmp_path: Path) -> None:
         [],
         "gpus",
         7,
-        {},
-        {"most": 2},
-        {"gpus": {}},
         {"most": "2", "gpus": {}},
         {"most": 2.5, "gpus": {}},
         {"most": True, "gpus": {}},
-        {"most": -1, "gpus": {}},
         {"most": None, "gpus": {}},
         {"most": 2, "gpus": ["GPU-a"]},
         {"most": 2, "gpus": {"GPU-a": "0"}},
-        {"most": 2, "gpus": {"GPU-a": -1}},
         {"most": 2, "gpus": {"GPU-a": None}},
         {"most": 2, "gpus": {"GPU-a": {}}},
     ],
 )
-def test_a_file_of_somebody_else_is_nothing(kept: Any) -> None:
+def test_a_file_of_somebody_else_is_nothing(kept: Any, tmp_path: Path) -> None:
     """It is begun anew, and written over."""
-    shelf = Shelf(kept)
-    gpus = RememberedGpus(shelf)
+    directory = StateDir(tmp_path)
+    directory.write(NAME, kept)
+    log, _ = capturing_log()
+    state = Kept(directory, log, FakeClock())
+    gpus = RememberedGpus(state)
     assert gpus.count is None
     assert told(gpus) == []
 
     gpus.note(1, {"GPU-a": 0})
 
-    assert shelf.kept == {"most": 1, "gpus": {"GPU-a": 0}}
+    assert state.read(NAME, Seen) == Seen(1, {"GPU-a": 0})
+    directory.close()
 
 
 def test_what_could_not_be_written_is_tried_again() -> None:
@@ -194,4 +193,4 @@ def test_what_could_not_be_written_is_tried_again() -> None:
         gpus.note(1, {"GPU-a": 0})
 
     assert shelf.writes == 3
-    assert shelf.kept == {"most": 1, "gpus": {"GPU-a": 0}}
+    assert shelf.kept == Seen(1, {"GPU-a": 0})

@@ -1,0 +1,209 @@
+"""One file's content being read: from an offset on, in whole lines, and only as long as it is still the same content.
+
+A log file is one generation after another: renamed, or cut to nothing and written again. Each read takes the bytes
+before the offset along, which must be those of the last read, so that no line of a new generation is read from its
+middle.
+"""
+
+from collections.abc import Iterator
+
+from solpi_exporter.follow.lines import LineCounters
+from solpi_exporter.follow.opened import Opened, open_any
+from solpi_exporter.follow.position import HEAD_BYTES, MARK_BYTES, Identity, Proof, Record
+from solpi_exporter.follow.siblings import Candidate
+
+BLOCK = 1 << 20  # bytes read at once, and the longest line that is kept
+
+
+class Cut(Exception):
+    """The file does not hold any more what was read of it: it was truncated, and perhaps written again."""
+
+
+class Generation:
+    """A file that is open, to be read on from where its record ends; raises OSError where that cannot be read.
+
+    `path` is its name now, `name` the one under which it is, or was, written. `live` says that what comes is being
+    written now; `retired` is when its name was lost, or something came after that (monotonic). Unless it `may_grow`,
+    nobody writes to it: it is a copy, or compressed.
+    """
+
+    def __init__(self, file: Opened, path: str, record: Record, counters: LineCounters, *, may_grow: bool) -> None:
+        self.file = file
+        self.path = path
+        self.name = record.name
+        self.may_grow = may_grow
+        self.live = False
+        self.retired: float | None = None
+        self._origin = record
+        self._counters = counters
+        self._size, self._mtime = record.size, record.mtime
+        self._changed = record.mtime
+        self._head = self._mark = b""
+        self._seen: tuple[int | None, int] | None = None  # size up to which it was read, and time of change before that
+        self._record: Record | None = None
+        self.offset, self._skipping = 0, False
+        self.begin(record.proof.offset, skipping=record.skipping)
+
+    @property
+    def identity(self) -> Identity:
+        """Device and inode."""
+        return self.file.identity
+
+    @property
+    def real(self) -> str:
+        """The name without symbolic links."""
+        return self._origin.real
+
+    def begin(self, offset: int, *, skipping: bool = False) -> None:
+        """Go on at an offset; raise OSError where what stands before it cannot be read."""
+        head, mark = min(offset, HEAD_BYTES), min(offset, MARK_BYTES)
+        self._head = self.file.pread(head, 0) if head else b""
+        self._mark = self.file.pread(mark, offset - mark) if mark else b""
+        self.offset, self._skipping = offset, skipping
+        self._seen = self._record = None
+
+    def restart(self) -> None:
+        """Go on at the beginning, of content that has nothing to do with what was read."""
+        self._size = 0
+        self.begin(0)
+
+    def is_current(self) -> bool:
+        """Whether it is what its log's name means."""
+        return self.path == self.name and self.retired is None
+
+    def is_untouched(self) -> bool:
+        """Whether something has happened to it, and nothing was read of it."""
+        return not self.offset and self.has_news()
+
+    def looked(self) -> None:
+        """Take note that the names were looked at: what is made from now on has changed later than this file had."""
+        if self._mtime != self._changed:
+            self._mtime, self._record = self._changed, None
+
+    def lag(self) -> int:
+        """Return how many bytes are there and not read, as of the last look; 0 where that cannot be known."""
+        return max(0, self._size - self.offset)
+
+    def has_news(self) -> bool:
+        """Return whether something has happened to it since it was read to its end, if only that it cannot be asked."""
+        try:
+            status = self.file.status()
+        except OSError:
+            return True
+        if status.size is not None and status.size > self._size:
+            self._size = status.size
+        return (status.size, status.mtime) != self._seen
+
+    def changed(self) -> int | None:
+        """Return when it has changed last (Unix nanoseconds), None where it cannot be asked."""
+        try:
+            return self.file.status().mtime
+        except OSError:
+            return None
+
+    def record(self) -> Record:
+        """Return how far it was read."""
+        if self._record is None:
+            proof = Proof.of(self.offset, self._head, self._mark)
+            size = max(self._size, self.offset)
+            self._record = Record(self.name, self.real, *self.identity, proof, size, self._mtime, self._skipping)
+        return self._record
+
+    def is_named(self) -> bool:
+        """Whether a writer may still find it, under whatever name; raise OSError."""
+        return self.file.status().named
+
+    def read(self) -> Iterator[bytes]:
+        """Yield the new complete lines, block by block; raise Cut, or OSError."""
+        status = self.file.status()
+        if (status.size, status.mtime) == self._seen:
+            return
+        if status.size is not None and status.size < (self.offset or self._size):
+            raise Cut
+        while True:
+            window = self._window()
+            start = len(self._mark)
+            self._size = max(status.size or 0, self.offset + len(window) - start)
+            before = self.offset
+            lines = self._advance(window, start)
+            if lines:
+                self._counters.lines += lines.count(b"\n")
+                yield self._without_nuls(lines)
+            if self.offset == before:
+                break
+        self._seen = (None if status.size is None else before + len(window) - start, status.mtime)
+        self._changed, self._record = status.mtime, None
+
+    def finish(self) -> bytes | None:
+        """Return the last line that its writer has left unfinished, empty where there is none; None if it goes on."""
+        window = self._window()
+        rest = window[len(self._mark) :].strip(b"\0")
+        if b"\n" in rest:
+            return None
+        if not rest or self._skipping:
+            return b""
+        self._consume(window, len(self._mark), len(window))
+        self._counters.lines += 1
+        return rest + b"\n"
+
+    def _window(self) -> bytes:
+        """Return the mark and what comes after it, in one read, so that nothing happens to the file between the two."""
+        window = self.file.pread(len(self._mark) + BLOCK, self.offset - len(self._mark))
+        if not window.startswith(self._mark):
+            raise Cut
+        if window[len(self._mark) : len(self._mark) + 1] == b"\0":
+            # A writer without O_APPEND goes on at its old place in a file that was cut: before it is a hole.
+            data = self.file.data_after(self.offset)
+            if data > self.offset:
+                self.begin(data, skipping=self._skipping)
+                return self._window()
+        return window
+
+    def _advance(self, window: bytes, start: int) -> bytes:
+        """Consume what can be consumed of a window, and return the complete lines in it."""
+        if self._skipping:
+            newline = window.find(b"\n", start)
+            self._skipping = newline < 0
+            self._consume(window, start, newline + 1 or len(window))
+            return b""
+        end = window.rfind(b"\n", start) + 1
+        if end:
+            self._consume(window, start, end)
+            return window[start:end]
+        if len(window) - start >= BLOCK:
+            self._skipping = bool(window[start:].strip(b"\0"))
+            self._counters.truncated_lines += self._skipping
+            self._consume(window, start, len(window))
+        return b""
+
+    def _consume(self, window: bytes, start: int, end: int) -> None:
+        self.offset += end - start
+        self._counters.bytes += end - start
+        self._mark = window[max(0, end - MARK_BYTES) : end]
+        if len(self._head) < HEAD_BYTES:
+            self._head = self.file.pread(min(self.offset, HEAD_BYTES), 0)
+        self._record = None
+
+    def _without_nuls(self, lines: bytes) -> bytes:
+        """Return lines without the NULs that a hole, or a crash of the host, has left in them."""
+        if b"\0" not in lines:
+            return lines
+        self._counters.damaged_lines += sum(b"\0" in line for line in lines.split(b"\n"))
+        return lines.replace(b"\0", b"")
+
+
+def open_generation(one: Candidate, record: Record, counters: LineCounters) -> Generation | None:
+    """Open a file where its record ends; return None where it cannot be, or is another by now."""
+    try:
+        file = open_any(one.path)
+    except OSError:
+        return None
+    try:
+        may_grow = one.is_plain and one.identity == record.identity
+        new = Generation(file, one.path, record, counters, may_grow=may_grow)
+    except OSError:
+        new = None
+    if new is None or file.identity != one.identity:
+        file.close()
+        return None
+    return new

@@ -1,0 +1,190 @@
+"""Which generations of the followed logs there are: the open ones, older first, and what is known of all others.
+
+Between the follower, which reads them, and the folder, where whoever rotates logs renames, copies, cuts, compresses and
+removes files at any moment.
+"""
+
+from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
+from dataclasses import replace
+
+from solpi_exporter.follow.generation import Generation, open_generation
+from solpi_exporter.follow.lines import LineCounters
+from solpi_exporter.follow.position import Identity, Record
+from solpi_exporter.follow.siblings import (
+    Candidate,
+    Pair,
+    are_same_files,
+    between,
+    is_copy_in_the_making,
+    place,
+    present_and_rotated,
+    read_record,
+    rotated,
+)
+
+ATTEMPTS = 5  # to open what is being renamed
+PAST = 256  # records kept of files that are not open
+
+
+class Generations:
+    """`open` are read in their order; `past` are the records of files that are done, or cannot be found at present.
+
+    `report` is told of bytes that were lost, by the name of their log.
+    """
+
+    def __init__(self, past: Iterable[Record], counters: LineCounters, report: Callable[[str, int], None]) -> None:
+        self.open: list[Generation] = []
+        self.past = list(past)
+        self._counters = counters
+        self._report = report
+
+    @property
+    def records(self) -> tuple[Record, ...]:
+        """All that is known."""
+        return (*self.past, *(one.record() for one in self.open))
+
+    @property
+    def identities(self) -> set[Identity]:
+        """Devices and inodes of the open files."""
+        return {one.identity for one in self.open}
+
+    def last(self, name: str) -> Record | None:
+        """Return the last generation that was written under a name."""
+        return next((record for record in reversed(self.records) if record.name == name), None)
+
+    def waiting_for(self, found: Candidate) -> list[Record]:
+        """Return what a file that is met may be: what was lost sight of, or let go and is here again."""
+        return [record for record in self.past if not record.done or record.identity == found.identity]
+
+    def is_being_copied(self, found: Candidate) -> bool:
+        """Whether this is what comes before a truncation: nothing in it is new, until then."""
+        return any(is_copy_in_the_making(found, one.file, one.record()) for one in self.open if one.is_current())
+
+    def resume(self, named: Iterable[Candidate]) -> None:
+        """Open what a predecessor was reading, wherever it is now; what is not found is kept in mind."""
+        names = {name for record in self.past for name in (record.name, record.real)}
+        pairs, opened = self._open_all(names, lambda: self._resumable(names, named))
+        for one, record in pairs:
+            if any(new.identity == one.identity for new in opened):
+                self._take_up(record, one)
+        self.open += opened
+        for new in self.open:
+            if new.is_current():
+                self._give_up(new.name)
+
+    def _resumable(self, names: Collection[str], named: Iterable[Candidate]) -> list[Pair]:
+        """Return the files of what is not done, and of what somebody has written to after it was."""
+        present = {one.identity: one for one in (*named, *present_and_rotated(names))}
+        placed = place(self.past, present.values())
+        found = [(placed[record], record) for record in self.past if record in placed]
+        return [(one, record) for one, record in found if not record.done or one.has_more_than(record)]
+
+    def add(self, one: Candidate, record: Record) -> Generation | None:
+        """Open a file where its record ends, as the newest; return None where it cannot be, or is another by now."""
+        new = open_generation(one, record, self._counters)
+        if new is not None:
+            self._take_up(record, one)
+            self.open.append(new)
+        return new
+
+    def add_since(self, last: Record) -> None:
+        """Open what was written after the last known generation of a log, and its own rest, where that is not open."""
+        self.open += self._opened_since(last, rest=last in self.past and not last.done)
+        self._give_up(last.name)
+
+    def add_before(self, one: Generation, record: Record, *, rest: bool) -> list[Generation]:
+        """Open what an open file held before what it holds now, and return it; `record` is what was read of that."""
+        older = self._opened_since(record, rest=rest, until=one.changed())
+        place = self.open.index(one)
+        self.open[place:place] = older
+        return older
+
+    def ignore_older(self, new: Generation, named: Iterable[Identity]) -> None:
+        """Note which generations there are when a log is met for the first time: they were never to be read."""
+        for one in rotated({new.name, new.real}):
+            if one.identity not in named:
+                with suppress(OSError):
+                    self._put_away(read_record(one, new.name))
+
+    def close(self, one: Generation, *, done: bool) -> None:
+        """Close a file that is read to its end, or else to be found again."""
+        self.open.remove(one)
+        self._put_away(replace(one.record(), done=done))
+        one.file.close()
+
+    def lose(self, one: Generation) -> None:
+        """Close a file that cannot be read, and would not be met again."""
+        self.close(one, done=False)
+        self._lose(one.record())
+
+    def close_all(self) -> None:
+        """Close every file."""
+        for one in self.open:
+            one.file.close()
+        self.open.clear()
+
+    def _opened_since(self, record: Record, *, rest: bool, until: int | None = None) -> list[Generation]:
+        """Open a record's rest, if asked for, and the generations after it, up to those of `until` (nanoseconds)."""
+
+        def wanted() -> list[Pair]:
+            files = [(one.record(), one.file) for one in self.open]
+            pairs = between(record, self.past, files, self.is_being_copied, rest=rest)
+            return [(one, its) for one, its in pairs if its == record or until is None or one.mtime <= until]
+
+        pairs, opened = self._open_all({record.name, record.real}, wanted)
+        for one, its in pairs:
+            if any(new.identity == one.identity for new in opened):
+                self._take_up(its, one)
+            else:
+                self._lose(its)
+        if rest and not any(its == record for _, its in pairs):
+            self._lose(record)
+        return opened
+
+    def _open_all(
+        self, names: Collection[str], wanted: Callable[[], list[Pair]]
+    ) -> tuple[list[Pair], list[Generation]]:
+        """Open what is wanted of the generations of `names`, all of it.
+
+        Or again, if whoever rotates them was at it meanwhile: then some may have been looked for at a wrong name.
+        """
+        for attempt in range(1, ATTEMPTS + 1):
+            before = present_and_rotated(names)
+            pairs = wanted()
+            opened = [new for one, its in pairs if (new := open_generation(one, its, self._counters)) is not None]
+            is_whole = len(opened) == len(pairs) and are_same_files(before, present_and_rotated(names))
+            if is_whole or attempt == ATTEMPTS:
+                break
+            for new in opened:
+                new.file.close()
+        return pairs, opened
+
+    def _take_up(self, record: Record, one: Candidate) -> None:
+        """Note that a record is open; of one that is continued by a copy, what it was stays known."""
+        self.past = [each for each in self.past if each != record]
+        if record.identity != one.identity or record.identity in self.identities:
+            self._put_away(replace(record, done=True))
+
+    def _put_away(self, record: Record) -> None:
+        if record.proof.offset or not record.done:  # nothing that was read is nothing to know
+            self.past = [*self.past[-PAST + 1 :], record]
+
+    def _give_up(self, name: str) -> None:
+        """Wait no longer for generations of a log that were not found when a later one was."""
+        for record in self.past:
+            if record.name == name and not record.done:
+                self._lose(record)
+
+    def _lose(self, record: Record) -> None:
+        """Count what is known to have been there and cannot be found."""
+        self.past = [each for each in self.past if each != record]
+        self._put_away(replace(record, done=True))
+        if record.unread and not self._may_be_open(record):
+            self._counters.lost_bytes += record.unread
+            self._report(record.name, record.unread)
+
+    def _may_be_open(self, record: Record) -> bool:
+        """Whether a content of which nothing was read, so that nothing proves it, is that of a file that is open."""
+        others = (one.record() for one in self.open if one.name == record.name and one.identity != record.identity)
+        return not record.proof.offset and any(other.mtime >= record.mtime for other in others)

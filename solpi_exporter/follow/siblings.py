@@ -1,0 +1,244 @@
+"""Finds the generations of a log that lie beside it under rotated names, and tells which of them were read already."""
+
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from stat import S_ISREG
+
+from solpi_exporter.follow.opened import COMPRESSED, Opened, open_any
+from solpi_exporter.follow.position import HEAD_BYTES, MARK_BYTES, Identity, Proof, Record
+
+# What logrotate, Python, kubelet and people put behind a name, or before its ending: a number, a time, "old".
+_SUFFIX = r"[.\-_](\d[\d.\-_T:+Z]*|old|bak)"
+_COMPRESSION = r"(\.gz|\.xz|\.bz2)?"
+
+TAIL_BYTES = 4096  # compared of what may be a copy
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A file that may be a generation; `mtime` in Unix nanoseconds."""
+
+    path: str
+    identity: Identity
+    size: int
+    mtime: int
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether its size is that of its lines."""
+        return os.path.splitext(self.path)[1] not in COMPRESSED
+
+    def has_more_than(self, record: Record) -> bool:
+        """Whether this is the record's file, and somebody has written to it since."""
+        return self.identity == record.identity and self.size > record.proof.offset
+
+    def fresh_record(self, name: str) -> Record:
+        """Return the record of a file that is a generation of `name` and has not been read."""
+        return Record(name, os.path.realpath(name), *self.identity, Proof(), self.size, self.mtime)
+
+
+Pair = tuple[Candidate, Record]  # a file, and the record at whose end it is to be read on
+
+
+def candidate(path: str) -> Candidate | None:
+    """Return the file at a path, None where that is no regular one; raise OSError."""
+    status = os.stat(path)
+    if not S_ISREG(status.st_mode):
+        return None
+    return Candidate(path, (status.st_dev, status.st_ino), status.st_size, status.st_mtime_ns)
+
+
+def is_readable(one: Candidate) -> bool:
+    """Return whether its first byte can be read now: else nobody can say which file it is."""
+    try:
+        file = open_any(one.path)
+    except OSError:
+        return False
+    try:
+        file.pread(1, 0)
+    except OSError:
+        return False
+    finally:
+        file.close()
+    return True
+
+
+def is_rotated(path: str, name: str) -> bool:
+    """Return whether `path` is called as a rotated generation of `name`."""
+    folder, base = os.path.split(name)
+    stem, ending = os.path.splitext(base)
+    behind = rf"{re.escape(base)}{_SUFFIX}{_COMPRESSION}"
+    within = rf"{re.escape(stem)}{_SUFFIX}{re.escape(ending)}{_COMPRESSION}"
+    return os.path.dirname(path) == folder and bool(re.fullmatch(f"{behind}|{within}", os.path.basename(path)))
+
+
+def rotated(names: Iterable[str]) -> list[Candidate]:
+    """Return the rotated generations of `names` that there are, the one that was written last at the end."""
+    found = {path for name in names for path in _listed(os.path.dirname(name)) if is_rotated(path, name)}
+    return sorted(_candidates(found), key=lambda one: (one.mtime, one.path))
+
+
+def present_and_rotated(names: Iterable[str]) -> list[Candidate]:
+    """Return the rotated generations of `names`, and what these are themselves."""
+    return [*rotated(names), *_candidates(names)]
+
+
+def are_same_files(some: Iterable[Candidate], others: Iterable[Candidate]) -> bool:
+    """Return whether the same files stand under the same names."""
+    return {(one.path, one.identity) for one in some} == {(one.path, one.identity) for one in others}
+
+
+def place(records: Sequence[Record], candidates: Iterable[Candidate]) -> Mapping[Record, Candidate]:
+    """Find the file of each record: the same inode with the same content, else, by content alone, a copy of it.
+
+    Where nothing was read, the inode is all there is; by then it may be a file's that was found to be another record's.
+    """
+    left = {one.identity: one for one in candidates}
+    placed: dict[Record, Candidate] = {}
+    for is_its in (_is_same, _is_on_other_device, _is_copy, _is_unread):
+        for record in records:
+            found = None if record in placed else next((one for one in left.values() if is_its(one, record)), None)
+            if found is not None:
+                placed[record] = left.pop(found.identity)
+    return placed
+
+
+def _is_same(one: Candidate, record: Record) -> bool:
+    return one.identity == record.identity and record.proof.offset > 0 and _holds(one, record)
+
+
+def _is_on_other_device(one: Candidate, record: Record) -> bool:
+    """Tell a file whose file system was mounted anew, and has got another number."""
+    is_there = one.identity[1] == record.inode and one.path in (record.name, record.real)
+    return is_there and record.proof.offset > 0 and _holds(one, record)
+
+
+def _is_copy(one: Candidate, record: Record) -> bool:
+    """Tell a copy, which is made after the last line; of a file too short to prove anything, by its name as well."""
+    if one.mtime < record.mtime or not record.proof.offset:
+        return False
+    named_so = is_rotated(one.path, record.name) or is_rotated(one.path, record.real)
+    return (record.proof.is_strong or named_so) and _holds(one, record)
+
+
+def _is_unread(one: Candidate, record: Record) -> bool:
+    return one.identity == record.identity and not record.proof.offset
+
+
+def read_record(one: Candidate, name: str) -> Record:
+    """Return the record of a generation that is taken to be read to its end; raise OSError."""
+    file = open_any(one.path)
+    try:
+        head, mark = file.pread(min(one.size, HEAD_BYTES), 0), b""
+        if one.is_plain:
+            mark = file.pread(min(one.size, MARK_BYTES), max(0, one.size - MARK_BYTES))
+        return replace(one.fresh_record(name), proof=Proof.of(one.size if mark else len(head), head, mark), done=True)
+    finally:
+        file.close()
+
+
+def between(
+    record: Record,
+    past: Sequence[Record],
+    opened: Sequence[tuple[Record, Opened]],
+    is_being_copied: Callable[[Candidate], bool],
+    *,
+    rest: bool,
+) -> list[Pair]:
+    """Return the files of a record's rest, if asked for, and of the generations after it, each with where to begin.
+
+    `past` and `opened` are what was read already, or is being read; of that, a copy may just be made.
+    """
+    others = [*past, *([] if record in past else [record])]
+    open_now = {one.identity for one, _ in opened}
+    found = [one for one in rotated({record.name, record.real}) if one.identity not in open_now]
+    placed = place(others, found)
+    taken = {one.identity for one in placed.values()}
+    later = [one for one in found if one.identity not in taken and one.mtime >= record.mtime]
+    new = [one for one in later if not _is_known(one, others, opened) and not is_being_copied(one)]
+    wanted = [(one, one.fresh_record(record.name)) for one in new]
+    if rest and record in placed:
+        return [(placed[record], record), *wanted]
+    if rest and wanted and not record.proof.offset:  # of which nothing was read: the first one may as well be its copy
+        return [(wanted[0][0], record), *wanted[1:]]
+    return wanted
+
+
+def _is_known(one: Candidate, records: Sequence[Record], opened: Sequence[tuple[Record, Opened]]) -> bool:
+    """Return whether a file is a copy beyond doubt, or what was made of an open file that has lost its last name."""
+    read = [*records, *(record for record, _ in opened)]
+    if any(record.proof.is_strong and _holds(one, record) for record in read):
+        return True
+    try:
+        return any(_has_same_end(one, file) for _, file in opened if not file.status().named)
+    except OSError:
+        return False
+
+
+def _has_same_end(one: Candidate, file: Opened) -> bool:
+    """Return whether a file is as long as another one, and ends alike; raise OSError."""
+    size = file.status().size or 0
+    begin = max(0, size - TAIL_BYTES)
+    end = file.pread(TAIL_BYTES, begin)
+    copy = open_any(one.path)
+    try:
+        return end.strip(b"\0") != b"" and copy.pread(TAIL_BYTES + 1, begin) == end
+    finally:
+        copy.close()
+
+
+def is_copy_in_the_making(one: Candidate, file: Opened, record: Record) -> bool:
+    """Return whether `one` may be a copy, complete or not yet, of a file that is read: what comes before a truncation.
+
+    An empty one may well become that.
+    """
+    if not is_rotated(one.path, record.name):
+        return False
+    if one.size >= record.proof.offset > 0:
+        return _holds(one, record)
+    try:
+        return one.size == 0 or _begins_alike(one, file)
+    except OSError:
+        return False
+
+
+def _begins_alike(one: Candidate, file: Opened) -> bool:
+    copy = open_any(one.path)
+    try:
+        parts = ((min(one.size, HEAD_BYTES), 0), (min(one.size, TAIL_BYTES), max(0, one.size - TAIL_BYTES)))
+        return all(copy.pread(*part) == file.pread(*part) for part in parts)
+    finally:
+        copy.close()
+
+
+def _holds(one: Candidate, record: Record) -> bool:
+    try:
+        file = open_any(one.path)
+    except OSError:
+        return False
+    try:
+        size = file.status().size
+        return (size is None or size >= record.proof.offset) and record.proof.holds(file.pread)
+    except OSError:
+        return False
+    finally:
+        file.close()
+
+
+def _listed(folder: str) -> list[str]:
+    try:
+        return [os.path.join(folder, name) for name in os.listdir(folder or ".")]
+    except OSError:
+        return []
+
+
+def _candidates(paths: Iterable[str]) -> Iterator[Candidate]:
+    for path in paths:
+        try:
+            one = candidate(path)
+        except OSError:
+            continue
+        if one is not None:
+            yield one

@@ -1,0 +1,127 @@
+"""Each line once: a follower beside a writer that rotates at random, and a daemon that is killed at random.
+
+Here the kill is the loss of everything since the last save; tests/test_exactly_once.py kills real daemons.
+"""
+
+import re
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from solpi_exporter.follow.files import DRAIN_SECONDS, FileFollower
+from solpi_exporter.follow.lines import LineCounters
+from solpi_exporter.follow.position import Position
+from solpi_exporter.source import SourceError
+from tests.fakes import FakeClock, FakeWatcher
+from tests.follow.writer import Writer
+
+STEPS = 400
+EVERYTHING = 1 << 40
+
+
+class Ledger:
+    """A follower that may be killed, and the lines that count: those before the last save, then those since."""
+
+    def __init__(self, pattern: str, random: Random) -> None:
+        self._pattern = pattern
+        self._random = random
+        self._clock = FakeClock()
+        self._saved: Position | None = None
+        self._counters = LineCounters()
+        self._counted: list[bytes] = []
+        self._since: list[bytes] = []
+        self._start()
+
+    def _start(self) -> None:
+        self._watcher = FakeWatcher()
+        self.follower = FileFollower(
+            [self._pattern],
+            from_beginning=True,
+            start=re.compile(b"$^"),
+            watcher=self._watcher,
+            clock=self._clock,
+            position=self._saved,
+            counters=replace(self._counters),
+        )
+
+    def poll(self, *, limit: int = EVERYTHING, hint: bool = False) -> None:
+        """Read what is there, at times with a hint and at times not to the end, and save."""
+        self._clock.now += self._random.choice((0.1, 0.1, 0.5, 1.0, 3.0))
+        self._watcher.hint = hint or self._random.random() < 0.5
+        try:
+            for block in self.follower.read(limit):
+                self._since += block.data.split(b"\n")[:-1]
+        except SourceError:
+            pass
+        self.save()
+
+    def save(self) -> None:
+        self._saved, self._counters = self.follower.position(), replace(self.follower.counters)
+        self._counted += self._since
+        self._since = []
+
+    def kill(self) -> None:
+        """Lose what was read since the last save, and start anew from there."""
+        try:
+            for number, block in enumerate(self.follower.read(EVERYTHING)):
+                self._since += block.data.split(b"\n")[:-1]
+                if number == self._random.randint(0, 2):
+                    break
+        except SourceError:
+            pass
+        self._since = []
+        self.follower.close()
+        self._start()
+
+    def settle(self) -> list[bytes]:
+        """Read everything there is, also what stands still without an end; return all that counts."""
+        for _ in range(4):
+            self._clock.now += DRAIN_SECONDS
+            self.poll()
+        self.follower.close()
+        return self._counted
+
+
+@pytest.mark.parametrize("appending", [True, False], ids=["appending", "not appending"])
+@pytest.mark.parametrize("pattern", ["vllm.log", "vllm.log*", "link.log"])
+@pytest.mark.parametrize("seed", range(8))
+def test_every_line_counts_once(tmp_path: Path, pattern: str, appending: bool, seed: int) -> None:
+    """Whatever rotates, and whenever the daemon is killed, also while nobody reads; and nothing is told as lost."""
+    random = Random(seed)
+    (tmp_path / "link.log").symlink_to(tmp_path / "vllm.log")
+    writer = Writer(tmp_path / "vllm.log", seed, appending=appending)
+    ledger = Ledger(str(tmp_path / pattern), random)
+    unread = 0
+    ledger.poll()
+    trace: list[str] = []
+    for _ in range(STEPS):
+        match random.choices(("write", "poll", "rotate", "recreate", "kill"), (40, 40, 10, 2, 6))[0]:
+            case "write":
+                writer.write()
+            case "poll":
+                ledger.poll(limit=random.choice((1, EVERYTHING)))
+                trace.append("poll")
+                unread = 0
+            case "rotate" if unread < 2:
+                trace.append(writer.rotate())
+                unread += 1
+            case "recreate":
+                writer.complete()
+                ledger.poll(hint=True)  # what comes and goes unseen is lost
+                trace.append("recreate")
+                writer.recreate()
+            case "kill":
+                trace.append("kill")
+                ledger.kill()
+            case _:
+                continue
+    writer.complete()
+    writer.close()
+
+    counted = ledger.settle()
+
+    assert Counter(counted) == Counter(writer.written), trace
+    assert ledger.follower.counters.lost_bytes == 0

@@ -129,22 +129,24 @@ def _decoded(data: bytes, kind: type[State]) -> State:
 
 
 def _write(path: str, before: str | None, data: bytes, *, to_disk: bool) -> None:
-    """Replace a file; with `before`, the old one stays under that name.
+    """Replace a file; with `before`, the old one stays under that name, and the one before that is written over.
 
-    Then the name is free when the new file takes it. To rename a file onto another makes ext4 write it to the disk at
-    once, lest a power cut leave an empty one: up to a millisecond, ten times a second. Whoever is killed between the
-    two has shown nothing that is newer than what is left.
+    So it costs a quarter of what it may: to make a file is dear, and to rename one onto another makes ext4 write it to
+    the disk at once, lest a power cut leave an empty one. Whoever is killed between the renamings has shown nothing
+    that is newer than what is left.
     """
     new = f"{path}.new"
     try:
-        with FileIO(new, "wb") as file:
+        if before is not None:
+            with suppress(FileNotFoundError):
+                os.rename(before, new)
+        with FileIO(os.open(new, os.O_WRONLY | os.O_CREAT, 0o640), "wb") as file:
             if file.write(data) < len(data):
                 raise OSError(ENOSPC, os.strerror(ENOSPC))
+            file.truncate(len(data))
             if to_disk:
                 os.fsync(file.fileno())
         if before is not None:
-            with suppress(FileNotFoundError):
-                os.unlink(before)
             with suppress(FileNotFoundError):
                 os.rename(path, before)
         os.replace(new, path)

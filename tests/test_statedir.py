@@ -208,7 +208,7 @@ def test_the_copy_is_on_the_disk_before_the_state_changes(state: StateDir, monke
 def test_a_write_that_is_cut_short_is_none(state: StateDir, monkeypatch: pytest.MonkeyPatch) -> None:
     """A disk that fills up takes the beginning of a file, and says so by the number of bytes."""
     state.write("log", FIRST)
-    monkeypatch.setattr(statedir, "FileIO", lambda path, mode: Short(path, mode))
+    monkeypatch.setattr(statedir, "FileIO", lambda file, mode: Short(file, mode))
 
     with pytest.raises(StateNotSaved, match="No space left on device"):
         state.write("log", SECOND, copy=False)

@@ -124,12 +124,12 @@ class Generation:
             window = self._window()
             start = len(self._mark)
             self._size = max(status.size or 0, self.offset + len(window) - start)
-            before = self.offset
+            before, is_end = self.offset, len(window) - start < BLOCK and not self._skipping
             lines = self._advance(window, start)
             if lines:
                 self._counters.lines += lines.count(b"\n")
                 yield self._without_nuls(lines)
-            if self.offset == before:
+            if is_end or self.offset == before:
                 break
         self._seen = (None if status.size is None else before + len(window) - start, status.mtime)
         self._changed, self._record = status.mtime, None

@@ -104,6 +104,7 @@ class LogSource:
             self._take(block)
             if not self._begun and self._clock.real() > deadline:
                 break
+        self._told.settle()
         self._begun = True
 
     def _take(self, block: Block) -> None:

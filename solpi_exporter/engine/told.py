@@ -5,11 +5,13 @@ It is kept over a restart with the position in the log: what was told before tha
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from solpi_exporter.engine.dialect import Capacity, Event, Said, Setting, Stats
 from solpi_exporter.engine.reading import EngineFacts, EngineReading
+
+DAY = 86400.0  # by which a zone may put a stamp ahead
 
 # What a server says before its engine's start line, which therefore does not end it.
 TOLD_BEFORE = ("version", "block_size")
@@ -19,7 +21,7 @@ TOLD_BEFORE = ("version", "block_size")
 class Report:
     """An engine's last report: attributes of EngineReading, and when it was written (Unix seconds)."""
 
-    values: dict[str, float]
+    values: Mapping[str, float]
     time: float
 
 
@@ -45,12 +47,18 @@ class Told:
                 last = self.reports.get(event.engine)
                 # History may be read in any order; what is seen being written holds, also after the clock was set back.
                 if written is not None or last is None or time >= last.time:
-                    self.reports[event.engine] = Report(dict(event.values), time)
+                    self.reports[event.engine] = Report(event.values, time)
             case Capacity():
                 self.capacities[event.engine] = event
             case Setting(values, server, engine):
                 self._begin(server=server, engine=engine)
                 self.facts.update(values)
+
+    def settle(self) -> None:
+        """Read the values of the last reports, which a dialect may have left unread, so that they can be kept."""
+        for engine, report in self.reports.items():
+            if not isinstance(report.values, dict):
+                self.reports[engine] = Report(dict(report.values), report.time)
 
     def _begin(self, *, server: bool, engine: str | None) -> None:
         """Forget what a server, or an engine, that starts had said before."""
@@ -107,12 +115,13 @@ def stamp_time(stamp: str, now: float) -> float:
 
     The stamp has neither year nor zone: the host's zone and the latest year that does not lie ahead are taken.
     """
-    this_year = datetime.fromtimestamp(now).astimezone().year
+    month, day, hour, minute, second = (int(stamp[begin : begin + 2]) for begin in range(0, 14, 3))
+    this_year = datetime.fromtimestamp(now).year
     for year in (this_year + 1, this_year, this_year - 1):
         try:
-            moment = datetime.strptime(f"{year}-{stamp}", "%Y-%m-%d %H:%M:%S").astimezone()
+            moment = datetime(year, month, day, hour, minute, second).timestamp()
         except ValueError:  # 29 February of another year
             continue
-        if moment.timestamp() <= now + timedelta(days=1).total_seconds():
-            return min(moment.timestamp(), now)
+        if moment <= now + DAY:
+            return min(moment, now)
     return now

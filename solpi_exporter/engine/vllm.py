@@ -5,7 +5,7 @@ since parts come and go between releases. Text quoted inside a message has no he
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from solpi_exporter.engine.dialect import Capacity, Dialect, Event, Said, Setting, Stats
 
@@ -24,8 +24,8 @@ _SETTING_FILES = {"api_server", "api_utils", "utils", "launcher", "serve", "core
 _RANK = re.compile(r"_DP(?P<rank>\d{1,4})", re.ASCII)
 
 _STATS = re.compile(r"(?:Engine (?P<engine>\d{1,4}): )?(?P<parts>Avg prompt throughput: .*)", re.ASCII)
-_PART = re.compile(
-    r"(?P<key>[A-Za-z ]+): (?P<value>-?\d{1,12}(?:\.\d{1,9})?)(?P<percent>%?)(?: [a-z/]+)? ?\.?", re.ASCII
+_PART = re.compile(  # a whole one, between commas
+    r"(?:^|(?<=, ))([A-Za-z ]+): (-?\d{1,12}(?:\.\d{1,9})?)(%?)(?: [a-z/]+)? ?\.?(?=, |$)", re.ASCII
 )
 _KV_USAGE = re.compile(r"[A-Z]+ KV cache usage", re.ASCII)
 
@@ -71,7 +71,9 @@ _SETTING = re.compile(rf"\b(?P<key>{'|'.join(SETTINGS)})=(?P<value>\w{{1,40}})\b
 
 def parse(line: str) -> Said | None:
     """Return what one line reports, None for the many that report nothing of ours."""
-    text = _ANSI.sub("", line.rstrip("\r\n"))
+    text = line.rstrip("\r\n")
+    if "\x1b" in text:
+        text = _ANSI.sub("", text)
     head = _HEAD.match(text)
     if head is None:  # a progress bar, which has no head, may stand before a record
         text = text.rpartition("\r")[2]
@@ -83,10 +85,10 @@ def parse(line: str) -> Said | None:
 
 
 def _message(message: str, head: re.Match[str]) -> Event | None:
+    if head["file"] in _STATS_FILES and (match := _STATS.match(message)):
+        return Stats(str(int(match["engine"] or 0)), head["stamp"], _Parts(match["parts"]))
     rank = _RANK.search(head["process"] or "")
     engine = rank["rank"] if rank else "0"
-    if head["file"] in _STATS_FILES and (match := _STATS.match(message)):
-        return Stats(str(int(match["engine"] or 0)), head["stamp"], dict(_parts(match["parts"])))
     if head["file"] in _CAPACITY_FILES and (match := _CAPACITY.match(message)):
         return Capacity(engine, tokens=float(match["tokens"].replace(",", "")))
     if head["file"] in _CAPACITY_FILES and (match := _BLOCKS.match(message)):
@@ -94,22 +96,43 @@ def _message(message: str, head: re.Match[str]) -> Event | None:
     return _setting(message, engine) if head["file"] in _SETTING_FILES else None
 
 
+class _Parts(Mapping[str, float]):
+    """The parts of a report, read when somebody asks: of many reports in a block, only the last one matters."""
+
+    __slots__ = ("_text", "_values")
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._values: dict[str, float] | None = None
+
+    def __getitem__(self, attribute: str) -> float:
+        return self._read()[attribute]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._read())
+
+    def __len__(self) -> int:
+        return len(self._read())
+
+    def _read(self) -> dict[str, float]:
+        if self._values is None:
+            self._values = dict(_parts(self._text))
+        return self._values
+
+
 def _parts(text: str) -> Iterator[tuple[str, float]]:
     """Yield the parts that have a place in an EngineReading; others, and values that cannot be true, pass by.
 
     V0 prints two devices, of which the second is the swap space: yielded in reverse, the first one counts.
     """
-    for part in reversed(text.split(", ")):
-        match = _PART.fullmatch(part)
-        if match is None:
-            continue
-        key, value = match["key"], float(match["value"]) + 0.0  # -0.0, which is printed at times, is 0
-        if match["percent"]:
+    for key, number, percent in reversed(_PART.findall(text)):
+        value = float(number) + 0.0  # -0.0, which is printed at times, is 0
+        if percent:
             attribute = "kv_cache_usage_ratio" if _KV_USAGE.fullmatch(key) else RATIOS.get(key)
             value /= 100
         else:
             attribute = COUNTS.get(key)
-        if attribute is not None and value >= 0 and not (match["percent"] and value > 1):
+        if attribute is not None and value >= 0 and not (percent and value > 1):
             yield attribute, value
 
 

@@ -12,7 +12,8 @@ from solpi_exporter.follow.opened import Opened, open_any
 from solpi_exporter.follow.position import HEAD_BYTES, MARK_BYTES, Identity, Proof, Record
 from solpi_exporter.follow.siblings import Candidate
 
-BLOCK = 1 << 20  # bytes read at once, and the longest line that is kept
+BLOCK = 1 << 20  # the longest line that is kept, and so the most that is read at once
+PIECE = 1 << 16  # read where lines are shorter: above 128 KiB, malloc has each buffer mapped anew, which costs a third
 
 
 class Cut(Exception):
@@ -121,10 +122,12 @@ class Generation:
         if status.size is not None and status.size < (self.offset or self._size):
             raise Cut
         while True:
-            window = self._window()
-            start = len(self._mark)
+            window = self._window(PIECE)
+            start, asked = len(self._mark), PIECE
+            if len(window) - start == PIECE and window.find(b"\n", start) < 0:
+                window, asked = self._window(BLOCK), BLOCK
             self._size = max(status.size or 0, self.offset + len(window) - start)
-            before, is_end = self.offset, len(window) - start < BLOCK and not self._skipping
+            before, is_end = self.offset, len(window) - start < asked and not self._skipping
             lines = self._advance(window, start)
             if lines:
                 self._counters.lines += lines.count(b"\n")
@@ -136,7 +139,7 @@ class Generation:
 
     def finish(self) -> bytes | None:
         """Return the last line that its writer has left unfinished, empty where there is none; None if it goes on."""
-        window = self._window()
+        window = self._window(BLOCK)
         rest = window[len(self._mark) :].strip(b"\0")
         if b"\n" in rest:
             return None
@@ -146,9 +149,9 @@ class Generation:
         self._counters.lines += 1
         return rest + b"\n"
 
-    def _window(self) -> bytes:
+    def _window(self, length: int) -> bytes:
         """Return the mark and what comes after it, in one read, so that nothing happens to the file between the two."""
-        window = self.file.pread(len(self._mark) + BLOCK, self.offset - len(self._mark))
+        window = self.file.pread(len(self._mark) + length, self.offset - len(self._mark))
         if not window.startswith(self._mark):
             raise Cut
         if window[len(self._mark) : len(self._mark) + 1] == b"\0":
@@ -156,7 +159,7 @@ class Generation:
             data = self.file.data_after(self.offset)
             if data > self.offset:
                 self.begin(data, skipping=self._skipping)
-                return self._window()
+                return self._window(length)
         return window
 
     def _advance(self, window: bytes, start: int) -> bytes:

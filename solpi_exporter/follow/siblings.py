@@ -67,16 +67,21 @@ def is_readable(one: Candidate) -> bool:
 
 def is_rotated(path: str, name: str) -> bool:
     """Return whether `path` is called as a rotated generation of `name`."""
-    folder, base = os.path.split(name)
+    folder, base = os.path.split(path)
+    return folder == os.path.dirname(name) and _generation_of(name).fullmatch(base) is not None
+
+
+def _generation_of(name: str) -> re.Pattern[str]:
+    base = os.path.basename(name)
     stem, ending = os.path.splitext(base)
     behind = rf"{re.escape(base)}{_SUFFIX}{_COMPRESSION}"
     within = rf"{re.escape(stem)}{_SUFFIX}{re.escape(ending)}{_COMPRESSION}"
-    return os.path.dirname(path) == folder and bool(re.fullmatch(f"{behind}|{within}", os.path.basename(path)))
+    return re.compile(f"{behind}|{within}")
 
 
 def rotated(names: Iterable[str]) -> list[Candidate]:
     """Return the rotated generations of `names` that there are, the one that was written last at the end."""
-    found = {path for name in names for path in _listed(os.path.dirname(name)) if is_rotated(path, name)}
+    found = {path for name in names for path in _listed(os.path.dirname(name), _generation_of(name))}
     return sorted(_candidates(found), key=lambda one: (one.mtime, one.path))
 
 
@@ -227,9 +232,9 @@ def _holds(one: Candidate, record: Record) -> bool:
         file.close()
 
 
-def _listed(folder: str) -> list[str]:
+def _listed(folder: str, wanted: re.Pattern[str]) -> list[str]:
     try:
-        return [os.path.join(folder, name) for name in os.listdir(folder or ".")]
+        return [os.path.join(folder, name) for name in os.listdir(folder or ".") if wanted.fullmatch(name)]
     except OSError:
         return []
 

@@ -246,7 +246,7 @@ def test_a_reader_that_is_slow(following: Following) -> None:
     following.write(100_000)
     following.start()
     lags = []
-    for count in (50_000, 50_000, 50_000, *[0] * 10):
+    for count in (50_000, 50_000, 50_000, *[0] * 100):
         following.write(count)
         following.poll(later=0.1, limit=1)
         lags.append(following.follower.health().lag or 0)

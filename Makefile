@@ -9,7 +9,7 @@ ARGS ?=
 
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint docs clean
+.PHONY: demo test lint kills docs clean
 
 demo: $(VENV)/demo.done ## the whole daemon on a recorded server; ARGS="--speed 10" plays faster
 	@$(BIN)/solpi-exporter demo $(ARGS)
@@ -21,6 +21,9 @@ lint: $(VENV)/test.done
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+kills: $(VENV)/test.done ## each line once, over 2,000 daemons that are killed
+	SOLPI_KILLS=2000 $(BIN)/pytest tests/test_exactly_once.py $(ARGS)
 
 docs: $(VENV)/test.done ## write what is generated
 	{ echo '# Metrics'; $(BIN)/solpi-exporter metrics; } > docs/metrics.md

@@ -74,11 +74,10 @@ class Generations:
                 self._give_up(new.name)
 
     def _resumable(self, names: Collection[str], named: Iterable[Candidate]) -> list[Pair]:
-        """Return the files of what is not done, and of what somebody has written to after it was."""
+        """Return the files of what is not done."""
         present = {one.identity: one for one in (*named, *present_and_rotated(names))}
         placed = place(self.past, present.values())
-        found = [(placed[record], record) for record in self.past if record in placed]
-        return [(one, record) for one, record in found if not record.done or one.has_more_than(record)]
+        return [(placed[record], record) for record in self.past if record in placed and not record.done]
 
     def add(self, one: Candidate, record: Record) -> Generation | None:
         """Open a file where its record ends, as the newest; return None where it cannot be, or is another by now."""

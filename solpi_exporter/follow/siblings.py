@@ -9,8 +9,10 @@ from stat import S_ISREG
 from solpi_exporter.follow.opened import COMPRESSED, Opened, open_any
 from solpi_exporter.follow.position import HEAD_BYTES, MARK_BYTES, Identity, Proof, Record
 
-# What logrotate, Python, kubelet and people put behind a name, or before its ending: a number, a time, "old".
+# What logrotate, Python, kubelet and people put behind a name: a number, a time, "old". Before its ending only a time
+# counts: vllm-1.log beside vllm.log is another server's.
 _SUFFIX = r"[.\-_](\d[\d.\-_T:+Z]*|old|bak)"
+_TIME = r"[.\-_]\d{4}[.\-_]?\d\d[\d.\-_T:+Z]*"
 _COMPRESSION = r"(\.gz|\.xz|\.bz2)?"
 
 TAIL_BYTES = 4096  # compared of what may be a copy
@@ -29,10 +31,6 @@ class Candidate:
     def is_plain(self) -> bool:
         """Whether its size is that of its lines."""
         return os.path.splitext(self.path)[1] not in COMPRESSED
-
-    def has_more_than(self, record: Record) -> bool:
-        """Whether this is the record's file, and somebody has written to it since."""
-        return self.identity == record.identity and self.size > record.proof.offset
 
     def fresh_record(self, name: str) -> Record:
         """Return the record of a file that is a generation of `name` and has not been read."""
@@ -75,7 +73,7 @@ def _generation_of(name: str) -> re.Pattern[str]:
     base = os.path.basename(name)
     stem, ending = os.path.splitext(base)
     behind = rf"{re.escape(base)}{_SUFFIX}{_COMPRESSION}"
-    within = rf"{re.escape(stem)}{_SUFFIX}{re.escape(ending)}{_COMPRESSION}"
+    within = rf"{re.escape(stem)}{_TIME}{re.escape(ending)}{_COMPRESSION}"
     return re.compile(f"{behind}|{within}")
 
 

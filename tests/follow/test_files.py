@@ -11,6 +11,7 @@ from solpi_exporter.follow import names, opened, start
 from solpi_exporter.follow.files import DRAIN_SECONDS, KEEP_SECONDS, SCAN_SECONDS, FileFollower
 from solpi_exporter.follow.generation import BLOCK
 from solpi_exporter.follow.lines import Block
+from solpi_exporter.follow.position import Position
 from solpi_exporter.source import SourceError
 from tests.fakes import FakeClock, FakeWatcher
 
@@ -26,7 +27,7 @@ class Following:
         self.watcher = FakeWatcher()
         self.follower: FileFollower
 
-    def start(self, *patterns: str, from_beginning: bool = True) -> None:
+    def start(self, *patterns: str, from_beginning: bool = True, position: Position | None = None) -> None:
         chosen = patterns or (str(self.path),)
         self.follower = FileFollower(
             chosen,
@@ -34,6 +35,7 @@ class Following:
             start=re.compile(rb"^ENGINE STARTS", re.MULTILINE),
             watcher=self.watcher,
             clock=self.clock,
+            position=position,
         )
 
     def blocks(self, *, later: float = SCAN_SECONDS) -> list[Block]:
@@ -510,3 +512,24 @@ def test_closing_closes_everything(following: Following) -> None:
 
     assert following.watcher.closed
     assert following.follower.health().lag == 0
+
+
+def test_the_log_of_another_server_is_never_taken_for_a_generation(following: Following, tmp_path: Path) -> None:
+    """vllm-2.log, written beside vllm.log: not when that is rotated or cut, nor after a restart."""
+    other = tmp_path / "vllm-2.log"
+    following.append("old\n", other)
+    following.append("one\n")
+    following.start()
+    assert following.lines() == [b"one"]
+    following.append("of another\n", other)
+    following.path.rename(f"{following.path}.1")
+    following.append("two\n")
+    assert following.lines() == [b"two"]
+    position = following.follower.position()
+    following.follower.close()
+
+    following.append("of another\n", other)
+    following.path.write_text("three\n")
+    following.start(position=position)
+
+    assert following.lines() == [b"three"]

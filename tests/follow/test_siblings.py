@@ -84,7 +84,8 @@ def nothing_is_copied(_: Candidate) -> bool:
         "vllm.log.2026-11-30T12:00:00+01:00",
         "vllm.log.old",
         "vllm.log.bak",
-        "vllm.1.log",
+        "vllm-2026-11-30.log",
+        "vllm.2026-11-30_12-00-00_123456.log",
     ],
 )
 def test_names_of_generations(name: str) -> None:
@@ -106,6 +107,9 @@ def test_names_of_generations_of_a_container(name: str) -> None:
         "vllm.log.lock",
         "vllm.log.1.lock",
         "vllm2.log",
+        "vllm-1.log",
+        "vllm.1.log",
+        "vllm-8000.log",
         "vllm-2.txt",
         "my-vllm.log.1",
         "vllmXlog.1",
@@ -145,17 +149,6 @@ def test_a_candidate_that_cannot_be_read(log: Path, monkeypatch: pytest.MonkeyPa
     log.unlink()
 
     assert not is_readable(one)
-
-
-def test_more_than_was_read(log: Path) -> None:
-    """Only of the record's own file."""
-    record = read_up_to(write(log, LONG), len(LONG))
-    assert not found(log).has_more_than(record)
-
-    write(log, LONG + SHORT)
-
-    assert found(log).has_more_than(record)
-    assert not found(log).has_more_than(moved(record))
 
 
 def test_generations_in_the_order_of_their_last_change(log: Path) -> None:

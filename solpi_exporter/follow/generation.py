@@ -23,19 +23,19 @@ class Cut(Exception):
 class Generation:
     """A file that is open, to be read on from where its record ends; raises OSError where that cannot be read.
 
-    `path` is its name now, `name` the one under which it is, or was, written. `live` says that what comes is being
-    written now; `retired` is when its name was lost, or something came after that (monotonic). Unless it `may_grow`,
-    nobody writes to it: it is a copy, or compressed.
+    `path` is its name now, `name` the one under which it is, or was, written, `real` that without symbolic links.
+    `live` says that what comes is being written now; `retired` is when its name was lost, or something came after that
+    (monotonic). Unless it `may_grow`, nobody writes to it: it is a copy, or compressed.
     """
 
     def __init__(self, file: Opened, path: str, record: Record, counters: LineCounters, *, may_grow: bool) -> None:
         self.file = file
         self.path = path
         self.name = record.name
+        self.real = record.real
         self.may_grow = may_grow
         self.live = False
         self.retired: float | None = None
-        self._origin = record
         self._counters = counters
         self._size, self._mtime = record.size, record.mtime
         self._changed = record.mtime
@@ -49,11 +49,6 @@ class Generation:
     def identity(self) -> Identity:
         """Device and inode."""
         return self.file.identity
-
-    @property
-    def real(self) -> str:
-        """The name without symbolic links."""
-        return self._origin.real
 
     def begin(self, offset: int, *, skipping: bool = False) -> None:
         """Go on at an offset; raise OSError where what stands before it cannot be read."""

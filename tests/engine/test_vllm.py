@@ -91,10 +91,17 @@ def test_every_part_of_a_recorded_stats_line_is_known(name: str) -> None:
 
 @pytest.mark.parametrize("name", EXPECTED)
 def test_the_prefilter_lets_every_report_through(name: str) -> None:
-    """A line that parses holds one of the markers, so that the source may pass over all others undecoded."""
-    for line in log_path(name).read_bytes().split(b"\n"):
-        if parse(line.decode(errors="replace")) is not None:
-            assert any(marker in line for marker in VLLM.markers)
+    """Of a whole log it yields every line that parses, once, in order; the source passes over all others undecoded."""
+    data = log_path(name).read_bytes()
+    reports = [line for line in data.split(b"\n") if parse(line.decode(errors="replace")) is not None]
+
+    assert [line for line in VLLM.candidates(data) if parse(line.decode(errors="replace")) is not None] == reports
+
+
+def test_the_prefilter_looks_at_whole_lines() -> None:
+    """A marker counts in the line of a gate only, and a line with many gates is one."""
+    report = b"x] ] ] throughput: 1"
+    assert list(VLLM.candidates(b"throughput: 1\n]\n" + report + b"\n[a] no\n" + report + b"\n")) == [report, report]
 
 
 @pytest.mark.parametrize(

@@ -104,7 +104,6 @@ class LogSource:
             self._take(block)
             if not self._begun and self._clock.real() > deadline:
                 break
-        self._told.settle()
         self._begun = True
 
     def _take(self, block: Block) -> None:
@@ -115,6 +114,7 @@ class LogSource:
                 self._told.take(said, block.time, self._clock.time())
 
     def _state(self, position: Position) -> LogState:
+        self._told.settle()
         return LogState(position, self._log.counters, self._matched, self._told)
 
 

@@ -24,7 +24,8 @@ from solpi_exporter.follow.siblings import (
 )
 
 ATTEMPTS = 5  # to open what is being renamed
-PAST = 256  # records kept of files that are not open
+DONE = 64  # records kept of files that were read to their end: as many generations as may lie about
+WAITING = 1024  # and of those that cannot be found at present
 
 
 class Generations:
@@ -166,8 +167,12 @@ class Generations:
             self._put_away(replace(record, done=True))
 
     def _put_away(self, record: Record) -> None:
-        if record.proof.offset or not record.done:  # nothing that was read is nothing to know
-            self.past = [*self.past[-PAST + 1 :], record]
+        done = [each for each in self.past if each.done]
+        waiting = [each for each in self.past if not each.done]
+        if not record.done:
+            self.past = [*done, *waiting[-WAITING + 1 :], record]
+        elif record.proof.offset:  # nothing that was read is nothing to know
+            self.past = [*done[-DONE + 1 :], record, *waiting]
 
     def _give_up(self, name: str) -> None:
         """Wait no longer for generations of a log that were not found when a later one was."""

@@ -15,6 +15,7 @@ from solpi_exporter.engine.reading import EngineReading
 from solpi_exporter.engine.source import LogSource, LogState
 from solpi_exporter.engine.vllm import VLLM
 from solpi_exporter.follow.files import FileFollower
+from solpi_exporter.follow.lines import Block
 from solpi_exporter.source import SourceError
 from tests.fakes import RECORDINGS, FakeClock, FakeWatcher, values
 
@@ -396,3 +397,23 @@ def test_the_first_poll_reads_to_the_end(log: Log) -> None:
     log.source._poll_bytes = 1
 
     assert log.poll()["solpi_log_lines_total"] == {("s",): 300_000.0}
+
+
+def test_a_log_that_ends_in_the_poll_that_reads_it_is_saved(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The poll fails for want of a file, after a report: stopping then saves that, as any other."""
+    log.write(stats(4, 100.0))
+    log.poll()
+    log.write(stats(8, 100.0))
+    read = log.source._log.read
+
+    def read_and_fail(limit: int) -> Iterator[Block]:
+        yield from read(limit)
+        raise SourceError("no log to follow")
+
+    monkeypatch.setattr(log.source._log, "read", read_and_fail)
+    with pytest.raises(SourceError):
+        log.poll()
+    log.source.close()
+
+    assert log.saved is not None
+    assert log.saved.told.reports["0"].values["running"] == 8.0

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from solpi_exporter.follow import names, opened, start
-from solpi_exporter.follow.files import DRAIN_SECONDS, KEEP_SECONDS, SCAN_SECONDS, FileFollower
+from solpi_exporter.follow.files import DRAIN_SECONDS, KEEP_FILES, KEEP_SECONDS, SCAN_SECONDS, FileFollower
 from solpi_exporter.follow.generation import BLOCK
+from solpi_exporter.follow.generations import DONE
 from solpi_exporter.follow.lines import Block
 from solpi_exporter.follow.position import Position
 from solpi_exporter.source import SourceError
@@ -533,3 +534,17 @@ def test_the_log_of_another_server_is_never_taken_for_a_generation(following: Fo
     following.start(position=position)
 
     assert following.lines() == [b"three"]
+
+
+def test_what_is_known_of_old_generations_is_bounded(following: Following) -> None:
+    """A log that is rotated by the minute for months leaves a state of some kilobytes, and few descriptors."""
+    following.start()
+    for number in range(3 * DONE):
+        following.append(f"{number}\n")
+        following.lines(later=DRAIN_SECONDS)
+        following.path.rename(f"{following.path}.{number + 1}")
+    following.lines(later=DRAIN_SECONDS)
+
+    assert following.follower.counters.lines == 3 * DONE
+    assert len(following.follower.position().records) <= DONE + KEEP_FILES + 2
+    assert (following.follower.health().files or 0) <= KEEP_FILES + 2

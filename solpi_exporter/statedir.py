@@ -21,7 +21,7 @@ import msgspec
 PID_FILE = "solpi-exporter.pid"
 RUNNING, QUIESCED = "running", "quiesced"
 
-BEFORE, COPY = ".before", ".copy"
+BEFORE, COPY = "~before", "~copy"  # no name of a server holds that
 
 State = TypeVar("State")
 
@@ -89,7 +89,10 @@ class StateDir:
 
         With `copy` it is brought to the disk as the copy first, which takes a disk's time, mostly some 10 ms.
         """
-        data = msgspec.json.encode(value)
+        try:
+            data = msgspec.json.encode(value)
+        except (TypeError, ValueError) as error:
+            raise StateNotSaved(f"state {name} cannot be written: {error}") from error
         data = b"%08x %s\n" % (crc32(data), data)
         if copy:
             _write(self._path(name, COPY), None, data, to_disk=True)

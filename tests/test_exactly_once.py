@@ -88,8 +88,10 @@ def live_and_die(writer: Writer, scraper: Scraper, random: Random) -> int:
                 rotations += 1
             case "scrape":
                 scraper.scrape()
-            case "recreate" if scraper.scrape() == len(writer.written):
-                writer.recreate()
+            case "recreate":  # nothing is removed before it was read
+                writer.complete()
+                if scraper.scrape() == len(writer.written):
+                    writer.recreate()
     scraper.kill()
     if random.random() < 0.3:
         writer.rotate()

@@ -50,7 +50,7 @@ def test_what_changes_all_the_time_is_copied_now_and_then(tmp_path: Path) -> Non
     for number in range(30):
         kept.write("log", number, often=True)
         assert directory.read("log", int).value == number
-        copies.append((tmp_path / "log.copy.json").read_text().split()[1])
+        copies.append((tmp_path / "log~copy.json").read_text().split()[1])
         clock.now += 1.0
 
     assert COPY_SECONDS == 10.0
@@ -76,11 +76,11 @@ def test_how_a_state_was_had_is_told(
     if state is not None:
         directory.write("log", 1)
         directory.write("log", 2, copy=False)
-        (tmp_path / "log.before.json").unlink()
+        (tmp_path / "log~before.json").unlink()
     if state:
         (tmp_path / "log.json").write_bytes(state)
     if copy:
-        (tmp_path / "log.copy.json").write_bytes(copy)
+        (tmp_path / "log~copy.json").write_bytes(copy)
     kept = Kept(directory, log, FakeClock())
 
     assert kept.read("log", int) == value

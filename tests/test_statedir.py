@@ -136,9 +136,9 @@ def test_a_state_is_read_as_it_was_written(state: StateDir) -> None:
     assert again.read("gpu", Shape) == Loaded(SECOND, None)
     assert again.read("other", Shape) == Loaded(None, None)
     assert sorted(path.name for path in state.path.iterdir()) == [
-        "gpu.before.json",
-        "gpu.copy.json",
         "gpu.json",
+        "gpu~before.json",
+        "gpu~copy.json",
         PID_FILE,
     ]
     again.close()
@@ -175,7 +175,7 @@ def test_a_state_cut_or_changed_at_any_byte_is_survived(state: StateDir) -> None
 def test_a_kill_between_two_renamings_leaves_the_one_before(state: StateDir) -> None:
     """It is what was shown last: the new one would have been shown only then."""
     state.write("log", FIRST, copy=False)
-    (state.path / "log.json").rename(state.path / "log.before.json")
+    (state.path / "log.json").rename(state.path / "log~before.json")
 
     assert state.read("log", Shape) == Loaded(FIRST, None)
 
@@ -184,7 +184,7 @@ def test_the_copy_is_what_is_left_after_a_power_cut(state: StateDir) -> None:
     """What was written since has not reached the disk: it is empty, and so is the one before it."""
     state.write("log", FIRST)
     state.write("log", SECOND, copy=False)
-    for name in ("log.json", "log.before.json"):
+    for name in ("log.json", "log~before.json"):
         (state.path / name).write_bytes(b"")
 
     loaded = state.read("log", Shape)
@@ -202,7 +202,7 @@ def test_the_copy_is_on_the_disk_before_the_state_changes(state: StateDir, monke
     assert synced == []
     state.write("log", SECOND)
 
-    assert synced == [f"{state.path}/log.copy.json.new"]
+    assert synced == [f"{state.path}/log~copy.json.new"]
 
 
 def test_a_write_that_is_cut_short_is_none(state: StateDir, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,7 +226,7 @@ class Short(FileIO):
 @pytest.mark.parametrize("data", [b"", b'{"a": 1', b"\xff\xfe\x00", b"\x00" * 64, b"[" * 100_000])
 def test_a_state_damaged_beyond_use_is_nothing(state: StateDir, data: bytes) -> None:
     """Whatever a crash or a person left there, the daemon starts, and says what is wrong with both files."""
-    for name in ("gpu.json", "gpu.copy.json"):
+    for name in ("gpu.json", "gpu~copy.json"):
         (state.path / name).write_bytes(data)
 
     loaded = state.read("gpu", Shape)
@@ -249,7 +249,7 @@ def test_a_state_of_another_kind_is_damage(state: StateDir) -> None:
 def test_a_deeply_nested_state_is_damage(state: StateDir) -> None:
     """With a checksum that fits, as nobody but a person could have written it."""
     text = b"[" * 100_000
-    for name in ("gpu.json", "gpu.copy.json"):
+    for name in ("gpu.json", "gpu~copy.json"):
         (state.path / name).write_bytes(b"%08x %s\n" % (crc32(text), text))
 
     assert state.read("gpu", object).value is None

@@ -6,14 +6,15 @@ a change. What has lost its name is read to its end before its successor, as is 
 
 import os
 import re
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from solpi_exporter.clock import Clock
 from solpi_exporter.follow.generation import Cut, Generation
 from solpi_exporter.follow.generations import Generations
 from solpi_exporter.follow.lines import Block, Health, LineCounters
-from solpi_exporter.follow.names import Named, Names
-from solpi_exporter.follow.position import Identity, Position, Record
+from solpi_exporter.follow.names import Named, Names, matches
+from solpi_exporter.follow.position import Position, Record
 from solpi_exporter.follow.siblings import Candidate, is_readable, is_rotated, place
 from solpi_exporter.follow.start import around_last, last_line_end
 from solpi_exporter.follow.watch import Watcher
@@ -27,6 +28,12 @@ KEEP_FILES = 16  # how many of those
 
 def _report_nothing(name: str, lost: int) -> None:
     """Report to nobody."""
+
+
+def _of_these(patterns: Sequence[str], position: Position) -> Position:
+    """Return what is known of the logs that are followed now: of another one, nothing shall be counted."""
+    records = (one for one in position.records if any(matches(one.name, pattern) for pattern in patterns))
+    return replace(position, records=tuple(records))
 
 
 class FileFollower:
@@ -50,7 +57,7 @@ class FileFollower:
         report: Callable[[str, int], None] = _report_nothing,
     ) -> None:
         self.counters = counters or LineCounters()
-        kept = position or Position()
+        kept = _of_these(patterns, position or Position())
         self._names = Names(patterns, () if from_beginning else set(patterns) - set(kept.patterns))
         self._start = start
         self._watcher = watcher
@@ -136,8 +143,8 @@ class FileFollower:
     def _scan(self, now: float) -> Iterator[Block]:
         """Look at the names: open what is new, retire what has lost its name, let go of what has been drained.
 
-        While a name cannot be looked at, nobody knows which file it names: nothing is retired then, and a first look is
-        not over.
+        While a name cannot be looked at, nobody knows which file it means: that is not retired then, nor was the name
+        looked at for the first time.
         """
         self._watcher.watch(self._folders())
         named = self._names.look()
@@ -150,12 +157,10 @@ class FileFollower:
         for found in named.files:
             if found.identity not in self._generations.identities:  # opened meanwhile, as an older generation
                 yield from self._meet(found, named)
-        if named.whole:
-            yield from self._retire(named.identities, now)
-        if named.whole or self._next_scan is not None:
-            self._next_scan, self._is_fresh = now + SCAN_SECONDS, False
-            for one in self._generations.open:
-                one.looked()
+        yield from self._retire(named, now)
+        self._next_scan, self._is_fresh = now + SCAN_SECONDS, False
+        for one in self._generations.open:
+            one.looked()
 
     def _folders(self) -> set[str]:
         """Return where names of ours may change: beside the names, and beside what symbolic links point to."""
@@ -164,11 +169,13 @@ class FileFollower:
 
     def _meet(self, found: Candidate, named: Named) -> Iterator[Block]:
         """Open a file that was not known; of one that replaces another, what was written between comes first."""
-        join = self._next_scan is None and found.identity in named.late
+        join = found.identity in named.late
         if not join and self._generations.is_being_copied(found):
             return
         if not is_readable(found):  # its mode may be set only after its creation: the next look tells
             self.counters.open_failures += 1
+            if join:
+                self._names.postpone(found.path)
             return
         record = yield from self._same(found)
         name = self._log_of(found, named)
@@ -223,12 +230,12 @@ class FileFollower:
             one.live = True
         yield Block(head, time=None, head=True)
 
-    def _retire(self, named: Collection[Identity], now: float) -> Iterator[Block]:
+    def _retire(self, named: Named, now: float) -> Iterator[Block]:
         """Look after the files that have lost their name; of too many, the oldest go first."""
         for one in self._generations.open:
-            if one.identity in named:
+            if one.identity in named.identities:
                 one.retired = None
-            elif one.retired is None:
+            elif one.retired is None and not named.is_unknown(one.path):
                 one.retired = now
         quiet = {one: now - one.retired for one in self._generations.open if one.retired is not None}
         drained = [one for one, seconds in quiet.items() if seconds > DRAIN_SECONDS]

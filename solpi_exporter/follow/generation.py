@@ -116,6 +116,8 @@ class Generation:
             return
         if status.size is not None and status.size < (self.offset or self._size):
             raise Cut
+        if self.may_grow and self._head and self.file.pread(len(self._head), 0) != self._head:
+            raise Cut
         while True:
             window = self._window(PIECE)
             start, asked = len(self._mark), PIECE
@@ -175,11 +177,11 @@ class Generation:
         return b""
 
     def _consume(self, window: bytes, start: int, end: int) -> None:
+        if len(self._head) == self.offset:  # or it is complete, or was read behind a hole
+            self._head = (self._head + window[start:end])[:HEAD_BYTES]
         self.offset += end - start
         self._counters.bytes += end - start
         self._mark = window[max(0, end - MARK_BYTES) : end]
-        if len(self._head) < HEAD_BYTES:
-            self._head = self.file.pread(min(self.offset, HEAD_BYTES), 0)
         self._record = None
 
     def _without_nuls(self, lines: bytes) -> bytes:

@@ -130,12 +130,12 @@ class JournalFollower:
         _end(child)
         self._child, self._partial = None, b""
         self.counters.open_failures += self._follow
-        if child.returncode and not self._said:
-            self._cursor = None  # it may be the cursor that journalctl does not like: the time will do
         assert self._complaints is not None
         self._complaints.seek(0)
         lines = self._complaints.read(READ_BYTES).decode(errors="replace").splitlines()
         self._complaints.close()
+        if child.returncode and not self._said and "cursor" in "".join(lines):
+            self._cursor = None  # journalctl does not like it: the time will do
         if not self._follow and not child.returncode and not self._proved:
             raise self._fail("it has no entry; check `journal`")
         if self._follow or child.returncode:
@@ -222,5 +222,8 @@ def _message(field: Any) -> bytes:
 
     It is one line: what stands behind a newline in it is not a line of the log, whatever it looks like.
     """
-    message = bytes(field) if isinstance(field, list) else str(field or "").encode()
+    if isinstance(field, list) and not all(isinstance(part, int) for part in field):
+        message = b" ".join(map(_message, field))  # an entry may have several
+    else:
+        message = bytes(field) if isinstance(field, list) else str(field or "").encode()
     return message.replace(b"\n", b" ")

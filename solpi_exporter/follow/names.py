@@ -2,32 +2,42 @@
 
 import os
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from glob import glob, has_magic
 from io import FileIO
 from stat import S_ISREG
 
-from solpi_exporter.follow.opened import COMPRESSED
 from solpi_exporter.follow.position import Identity
-from solpi_exporter.follow.siblings import Candidate, candidate
+from solpi_exporter.follow.siblings import Candidate, candidate, is_text
 
 
 @dataclass(frozen=True, slots=True)
 class Named:
     """The files under our names, the one last written to last: what that says is what holds now.
 
-    `late` are those to join at their end if they are there at the first look. Unless `whole`, some name could not be
-    looked at, and may well mean a file.
+    `late` are those to join at their end: they were there when their name was looked at first. `unknown` are the paths
+    and patterns that could not be looked at, and may well mean a file.
     """
 
     files: tuple[Candidate, ...]
     late: frozenset[Identity]
-    whole: bool
+    unknown: tuple[str, ...]
 
     @property
     def identities(self) -> frozenset[Identity]:
         """Their devices and inodes."""
         return frozenset(one.identity for one in self.files)
+
+    def is_unknown(self, path: str) -> bool:
+        """Whether nobody can say which file a path means now."""
+        return any(matches(path, pattern) for pattern in self.unknown)
+
+
+def matches(path: str, pattern: str) -> bool:
+    """Return whether a pattern, or a path as it is, means a path."""
+    return path == pattern or fnmatchcase(path, pattern)
 
 
 class Names:
@@ -35,25 +45,42 @@ class Names:
 
     def __init__(self, patterns: Sequence[str], late: Collection[str]) -> None:
         self.patterns = tuple(patterns)
-        self._late = frozenset(late)
+        self._late = set(late)
 
     def look(self) -> Named:
         """Return what is there. Compressed files are no logs to follow, whatever their name matches."""
         found: dict[Identity, Candidate] = {}
-        late: set[Identity] = set()
-        whole = True
-        for path, is_late in self._paths().items():
+        meant: dict[Identity, bool] = {}  # and whether by nothing but names that were not looked at yet
+        unknown: list[str] = []
+        for pattern in self.patterns:
+            for one in self._means(pattern, unknown):
+                found.setdefault(one.identity, one)
+                meant[one.identity] = meant.get(one.identity, True) and bool(self._late & {pattern, one.path})
+        self._late.intersection_update(unknown)
+        files = sorted(found.values(), key=lambda one: (one.mtime, one.path))
+        return Named(tuple(files), frozenset(one for one, late in meant.items() if late), tuple(unknown))
+
+    def postpone(self, path: str) -> None:
+        """Let the next look be the first one at a path."""
+        self._late.add(path)
+
+    def _means(self, pattern: str, unknown: list[str]) -> Iterator[Candidate]:
+        """Yield the files of a pattern; add to `unknown` what cannot be looked at."""
+        try:
+            paths = _expanded(pattern)
+        except OSError:
+            unknown.append(pattern)
+            return
+        for path in paths:
             try:
                 one = candidate(path)
             except (FileNotFoundError, NotADirectoryError):
                 continue
             except OSError:
-                whole = False
+                unknown.append(path)
                 continue
-            if one is not None:
-                found[one.identity] = one
-                late |= {one.identity} if is_late else set()
-        return Named(tuple(sorted(found.values(), key=lambda one: (one.mtime, one.path))), frozenset(late), whole)
+            if one is not None and one.is_plain:
+                yield one
 
     def folders(self) -> set[str]:
         """Return the folders of the names; of a pattern of folders, the one that is above them all."""
@@ -63,17 +90,19 @@ class Names:
         """Say why nothing can be followed."""
         return "; ".join(map(_obstacle, self.patterns))
 
-    def _paths(self) -> dict[str, bool]:
-        paths: dict[str, bool] = {}
-        for pattern, path in self._expanded():
-            if os.path.splitext(path)[1] not in COMPRESSED:
-                paths[path] = paths.get(path, True) and pattern in self._late
-        return paths
 
-    def _expanded(self) -> Iterator[tuple[str, str]]:
-        for pattern in self.patterns:
-            for path in glob(pattern) if has_magic(pattern) else [pattern]:
-                yield pattern, path
+def _expanded(pattern: str) -> list[str]:
+    """Return the paths of a pattern; raise OSError where its folder cannot be listed, of which glob says nothing.
+
+    A name that is no text could not be written down, and is no log's.
+    """
+    if not has_magic(pattern):
+        return [pattern]
+    paths = glob(pattern)
+    if not paths:
+        with suppress(FileNotFoundError, NotADirectoryError), os.scandir(_plain(os.path.dirname(pattern)) or "."):
+            pass
+    return [path for path in paths if is_text(path)]
 
 
 def _plain(folder: str) -> str:

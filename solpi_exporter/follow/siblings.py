@@ -4,15 +4,16 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from stat import S_ISREG
 
 from solpi_exporter.follow.opened import COMPRESSED, Opened, open_any
 from solpi_exporter.follow.position import HEAD_BYTES, MARK_BYTES, Identity, Proof, Record
 
-# What logrotate, Python, kubelet and people put behind a name: a number, a time, "old". Before its ending only a time
-# counts: vllm-1.log beside vllm.log is another server's.
-_SUFFIX = r"[.\-_](\d[\d.\-_T:+Z]*|old|bak)"
-_TIME = r"[.\-_]\d{4}[.\-_]?\d\d[\d.\-_T:+Z]*"
+# What logrotate, Python, kubelet and people put behind a name: a small number, a time, "old". Before its ending only a
+# time counts: vllm-1.log beside vllm.log is another server's, and vllm.log.8001 that of a port.
+_TIME = r"(19|20)\d\d[.\-_]?(0[1-9]|1[0-2])[\d.\-_T:+Z]*|1\d{9}"
+_SUFFIX = rf"[.\-_](\d{{1,3}}|{_TIME}|old|bak)"
 _COMPRESSION = r"(\.gz|\.xz|\.bz2)?"
 
 TAIL_BYTES = 4096  # compared of what may be a copy
@@ -30,7 +31,7 @@ class Candidate:
     @property
     def is_plain(self) -> bool:
         """Whether its size is that of its lines."""
-        return os.path.splitext(self.path)[1] not in COMPRESSED
+        return not _is_compressed(self.path)
 
     def fresh_record(self, name: str) -> Record:
         """Return the record of a file that is a generation of `name` and has not been read."""
@@ -46,6 +47,10 @@ def candidate(path: str) -> Candidate | None:
     if not S_ISREG(status.st_mode):
         return None
     return Candidate(path, (status.st_dev, status.st_ino), status.st_size, status.st_mtime_ns)
+
+
+def _is_compressed(path: str) -> bool:
+    return os.path.splitext(path)[1] in COMPRESSED
 
 
 def is_readable(one: Candidate) -> bool:
@@ -69,17 +74,22 @@ def is_rotated(path: str, name: str) -> bool:
     return folder == os.path.dirname(name) and _generation_of(name).fullmatch(base) is not None
 
 
+@lru_cache(maxsize=4096)
 def _generation_of(name: str) -> re.Pattern[str]:
     base = os.path.basename(name)
     stem, ending = os.path.splitext(base)
     behind = rf"{re.escape(base)}{_SUFFIX}{_COMPRESSION}"
-    within = rf"{re.escape(stem)}{_TIME}{re.escape(ending)}{_COMPRESSION}"
+    within = rf"{re.escape(stem)}[.\-_]({_TIME}){re.escape(ending)}{_COMPRESSION}"
     return re.compile(f"{behind}|{within}")
 
 
 def rotated(names: Iterable[str]) -> list[Candidate]:
-    """Return the rotated generations of `names` that there are, the one that was written last at the end."""
-    found = {path for name in names for path in _listed(os.path.dirname(name), _generation_of(name))}
+    """Return the rotated generations of `names` that there are, the one that was written last at the end.
+
+    A compressed one does not count while it stands beside what is being compressed: that is removed last.
+    """
+    listed = {path for name in names for path in _listed(os.path.dirname(name), _generation_of(name))}
+    found = {path for path in listed if not _is_compressed(path) or os.path.splitext(path)[0] not in listed}
     return sorted(_candidates(found), key=lambda one: (one.mtime, one.path))
 
 
@@ -232,9 +242,15 @@ def _holds(one: Candidate, record: Record) -> bool:
 
 def _listed(folder: str, wanted: re.Pattern[str]) -> list[str]:
     try:
-        return [os.path.join(folder, name) for name in os.listdir(folder or ".") if wanted.fullmatch(name)]
+        names = [name for name in os.listdir(folder or ".") if wanted.fullmatch(name) and is_text(name)]
     except OSError:
         return []
+    return [os.path.join(folder, name) for name in names]
+
+
+def is_text(path: str) -> bool:
+    """Return whether a path is text: anybody may make a file whose name is not."""
+    return path.isascii() or not any("\ud800" <= one <= "\udfff" for one in path)
 
 
 def _candidates(paths: Iterable[str]) -> Iterator[Candidate]:

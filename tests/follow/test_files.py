@@ -1,5 +1,6 @@
 """Following files. The clock and the watcher are fakes; the files are real."""
 
+import gzip
 import os
 import re
 from collections.abc import Iterator
@@ -548,3 +549,86 @@ def test_what_is_known_of_old_generations_is_bounded(following: Following) -> No
     assert following.follower.counters.lines == 3 * DONE
     assert len(following.follower.position().records) <= DONE + KEEP_FILES + 2
     assert (following.follower.health().files or 0) <= KEEP_FILES + 2
+
+
+def test_a_name_that_stays_unknown_holds_up_no_other(following: Following, tmp_path: Path) -> None:
+    """Beside a link in a circle a log is rotated as ever: later files from their beginning, and old ones are let go."""
+    (tmp_path / "circle.log").symlink_to(tmp_path / "circle.log")
+    following.append("old\n")
+    following.start(str(following.path), str(tmp_path / "circle.log"), from_beginning=False)
+    assert [block.head for block in following.blocks()] == [True]
+    for number in range(3):
+        following.path.unlink()
+        following.append(f"{number}\n")
+        assert following.lines() == [b"%d" % number]
+
+    following.lines(later=DRAIN_SECONDS + SCAN_SECONDS)
+
+    assert following.follower.health().files == 1
+
+
+def test_a_log_that_is_followed_no_more_counts_no_more(following: Following, tmp_path: Path) -> None:
+    """After a change of the configuration, its record leads nowhere; the new log is joined at its end."""
+    other = tmp_path / "other.log"
+    following.append("one\n")
+    following.append("old\n", other)
+    following.start()
+    following.lines()
+    position = following.follower.position()
+    following.follower.close()
+
+    following.start(str(other), from_beginning=False, position=position)
+    following.blocks()
+    following.append("two\n")
+    following.append("new\n", other)
+
+    assert following.lines() == [b"new"]
+
+
+def test_a_file_that_is_just_compressed_is_no_generation(following: Following) -> None:
+    """gzip removes what it reads last: until then there is half a copy beside it, of today."""
+    following.append("one\n" * 1000)
+    following.start()
+    following.lines()
+    older = Path(f"{following.path}.1")
+    following.path.rename(older)
+    following.lines()
+    packed = gzip.compress(older.read_bytes())
+    Path(f"{older}.gz").write_bytes(packed[: len(packed) // 2])
+    following.append("two\n")
+    assert following.lines() == [b"two"]
+
+    Path(f"{older}.gz").write_bytes(packed)
+    older.unlink()
+    Path(f"{following.path}").rename(f"{following.path}.0")
+    following.append("three\n")
+
+    assert following.lines() == [b"three"]
+    assert following.follower.counters.lost_bytes == 0
+
+
+def test_a_cut_is_seen_by_the_first_line_too(following: Following) -> None:
+    """A server that says the same all day is cut, and has grown beyond the old place by the next look."""
+    following.append("first 1\n" + "all well\n" * 200)
+    following.start()
+    following.lines()
+
+    following.path.write_text("first 2\n" + "all well\n" * 300)
+
+    assert len(following.lines()) == 301
+    assert following.follower.counters.truncations == 1
+
+
+def test_a_disk_error_behind_a_read_loses_nothing(following: Following, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The place moves with the lines that are yielded, whatever else is read for it."""
+    following.append("one\n")
+    following.start()
+    following.lines()
+    following.append("two\n")
+    calls = iter(range(100))
+    pread = os.pread
+    monkeypatch.setattr(os, "pread", lambda *each: _refuse(*each) if next(calls) == 2 else pread(*each))
+    read = following.lines(later=0.1)
+    monkeypatch.undo()
+
+    assert read + following.lines() + following.lines() == [b"two"]

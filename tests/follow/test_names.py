@@ -65,7 +65,7 @@ def test_what_is_no_regular_file_is_passed_over(tmp_path: Path) -> None:
     named = Names([str(tmp_path / "*.log")], ()).look()
 
     assert [one.path for one in named.files] == [str(tmp_path / "a.log")]
-    assert named.whole
+    assert named.unknown == ()
 
 
 @pytest.mark.parametrize("name", ["missing.log", "missing/a.log", "a.log/b.log", "*.txt"])
@@ -74,7 +74,7 @@ def test_what_is_not_there_is_clear(tmp_path: Path, name: str) -> None:
     touch(tmp_path, "a.log")
     named = Names([str(tmp_path / name)], ()).look()
 
-    assert (named.files, named.whole) == ((), True)
+    assert (named.files, named.unknown) == ((), ())
 
 
 def test_a_name_that_cannot_be_looked_at_is_not_clear(tmp_path: Path) -> None:
@@ -84,7 +84,50 @@ def test_a_name_that_cannot_be_looked_at_is_not_clear(tmp_path: Path) -> None:
     named = Names([str(tmp_path / "circle.log"), str(tmp_path / "a.log")], ()).look()
 
     assert [one.path for one in named.files] == [str(tmp_path / "a.log")]
-    assert not named.whole
+    assert named.unknown == (str(tmp_path / "circle.log"),)
+    assert named.is_unknown(str(tmp_path / "circle.log"))
+    assert not named.is_unknown(str(tmp_path / "a.log"))
+
+
+def test_a_folder_that_cannot_be_listed_is_not_clear(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """glob finds nothing there and says nothing; every file of the pattern may be there still."""
+    touch(tmp_path, "a.log")
+    pattern = str(tmp_path / "*.log")
+    one = Names([pattern], [pattern])
+
+    def refuse(*_: object) -> None:
+        raise OSError(24, "Too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "scandir", refuse)
+        named = one.look()
+    assert named.is_unknown(str(tmp_path / "a.log"))
+
+    assert len(one.look().late) == 1
+
+
+def test_a_name_is_looked_at_for_the_first_time_once(tmp_path: Path) -> None:
+    """What is there then is joined at its end, and what comes later is not; one that is postponed has another time."""
+    touch(tmp_path, "a.log")
+    pattern = str(tmp_path / "*.log")
+    one = Names([pattern], [pattern])
+    assert len(one.look().late) == 1
+    touch(tmp_path, "b.log")
+    assert one.look().late == frozenset()
+
+    one.postpone(str(tmp_path / "b.log"))
+
+    assert len(one.look().late) == 1
+    assert one.look().late == frozenset()
+
+
+def test_a_name_that_is_no_text_is_passed_over(tmp_path: Path) -> None:
+    """Anybody may make one, and no state could hold it."""
+    touch(tmp_path, "a.log", os.fsdecode(b"\xff.log"))
+
+    named = Names([str(tmp_path / "*.log")], ()).look()
+
+    assert [one.path for one in named.files] == [str(tmp_path / "a.log")]
 
 
 def test_what_is_to_be_joined_late(tmp_path: Path) -> None:

@@ -110,6 +110,8 @@ def test_names_of_generations_of_a_container(name: str) -> None:
         "vllm-1.log",
         "vllm.1.log",
         "vllm-8000.log",
+        "vllm-1234567.log",
+        "vllm.log.8001",
         "vllm-2.txt",
         "my-vllm.log.1",
         "vllmXlog.1",

@@ -154,6 +154,7 @@ class FileFollower:
         for found in named.files:
             if found.identity in known:
                 known[found.identity].path = found.path
+        self._generations.settle()
         for found in named.files:
             if found.identity not in self._generations.identities:  # opened meanwhile, as an older generation
                 yield from self._meet(found, named)

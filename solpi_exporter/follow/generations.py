@@ -70,9 +70,11 @@ class Generations:
             if any(new.identity == one.identity for new in opened):
                 self._take_up(record, one)
         self.open += opened
-        for new in self.open:
-            if new.is_current():
-                self._give_up(new.name)
+
+    def settle(self) -> None:
+        """Wait no longer for what was not found of a log whose present file was."""
+        for name in {one.name for one in self.open if one.is_current()}:
+            self._give_up(name)
 
     def _resumable(self, names: Collection[str], named: Iterable[Candidate]) -> list[Pair]:
         """Return the files of what is not done."""

@@ -164,7 +164,7 @@ def between(
 
     `past` and `opened` are what was read already, or is being read; of that, a copy may just be made.
     """
-    others = [*past, *([] if record in past else [record])]
+    others = [one for one in past if one.proof.offset and one != record] + [record]  # of the rest nothing was read
     open_now = {one.identity for one, _ in opened}
     found = [one for one in rotated({record.name, record.real}) if one.identity not in open_now]
     placed = place(others, found)

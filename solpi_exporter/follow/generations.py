@@ -23,7 +23,7 @@ from solpi_exporter.follow.siblings import (
     rotated,
 )
 
-ATTEMPTS = 5  # to open what is being renamed
+ATTEMPTS = 20  # to open what is being renamed
 DONE = 64  # records kept of files that were read to their end: as many generations as may lie about
 WAITING = 1024  # and of those that cannot be found at present
 
@@ -138,8 +138,10 @@ class Generations:
         for one, its in pairs:
             if any(new.identity == one.identity for new in opened):
                 self._take_up(its, one)
-            else:
+            elif its == record:
                 self._lose(its)
+            else:  # it is looked for again with the next generation
+                self._counters.open_failures += 1
         if rest and not any(its == record for _, its in pairs):
             self._lose(record)
         return opened

@@ -95,7 +95,9 @@ class Writer:
         os.close(self._file)
 
     def _late(self) -> None:
-        """Rotate by renaming; the writer takes note of that only some lines later."""
+        """Rotate a file that is not empty by renaming; the writer takes note of that only some lines later."""
+        self.write(5)
+        self.complete()
         self._shift()
         self.path.rename(self.older(1))
         self.path.touch()

@@ -108,13 +108,16 @@ class FileFollower:
     def _read(self, one: Generation) -> Iterator[Block]:
         """Yield a file's new lines; one that fails, by a stale handle or a disk error, is opened anew later."""
         try:
-            if one.is_current() and one.is_untouched():
+            untouched = one.record() if one.is_current() and one.is_untouched() else None
+            if untouched is not None:
                 yield from self._read_all(self._before(one))
             for lines in one.read():
                 if one.retired is not None:
                     one.retired = self._clock.monotonic()  # it is written on, as behind a shell's redirection
                 yield Block(lines, self._clock.time() if one.live else None)
             one.live = True
+            if untouched is not None:  # or it was cut, and written again, between that look and the read
+                yield from self._read_all(self._generations.add_before(one, untouched, rest=False))
         except Cut:
             yield from self._begin_again(one)
         except OSError:

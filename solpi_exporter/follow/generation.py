@@ -119,10 +119,10 @@ class Generation:
         if self.may_grow and self._head and self.file.pread(len(self._head), 0) != self._head:
             raise Cut
         while True:
-            window = self._window(PIECE)
-            start, asked = len(self._mark), PIECE
-            if len(window) - start == PIECE and window.find(b"\n", start) < 0:
+            window, asked = self._window(PIECE), PIECE
+            if len(window) - len(self._mark) == PIECE and window.find(b"\n", len(self._mark)) < 0:
                 window, asked = self._window(BLOCK), BLOCK
+            start = len(self._mark)  # asked last: a hole that is jumped moves it
             self._size = max(status.size or 0, self.offset + len(window) - start)
             before, is_end = self.offset, len(window) - start < asked and not self._skipping
             lines = self._advance(window, start)

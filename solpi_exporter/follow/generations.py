@@ -98,8 +98,8 @@ class Generations:
     def add_before(self, one: Generation, record: Record, *, rest: bool) -> list[Generation]:
         """Open what an open file held before what it holds now, and return it; `record` is what was read of that."""
         older = self._opened_since(record, rest=rest, until=one.changed())
-        place = self.open.index(one)
-        self.open[place:place] = older
+        index = self.open.index(one)
+        self.open[index:index] = older
         return older
 
     def ignore_older(self, new: Generation, named: Iterable[Identity]) -> None:
@@ -138,9 +138,9 @@ class Generations:
         for one, its in pairs:
             if any(new.identity == one.identity for new in opened):
                 self._take_up(its, one)
-            elif its == record:
+            elif its == record and its.proof.offset:
                 self._lose(its)
-            else:  # it is looked for again with the next generation
+            else:  # of which nothing was read: it is looked for again with the next generation
                 self._counters.open_failures += 1
         if rest and not any(its == record for _, its in pairs):
             self._lose(record)

@@ -84,13 +84,18 @@ class Lanes:
         """Whether a thread is still inside a call that was given up."""
         return any(not thread.done() for thread in self._stuck.values())
 
+    def is_stuck(self, key: Hashable) -> bool:
+        """Whether a thread is still inside a call for this key that was given up."""
+        thread = self._stuck.get(key)
+        return thread is not None and not thread.done()
+
     def run(self, calls: Calls[Result], patience: float) -> Result:
         """Make a round's calls and return what it returns.
 
         A call that takes longer than `patience` seconds raises Hung in the round, which goes on with the next one; so
         does, at once, a call for a key of which another one is stuck. What a stuck call returns in the end is dropped.
         """
-        walk = _Walk(calls, self._is_stuck, partial(next, calls))
+        walk = _Walk(calls, self.is_stuck, partial(next, calls))
         while True:
             thread = self._free.submit(walk.go)
             if self._ends(walk, thread, patience):
@@ -98,7 +103,7 @@ class Lanes:
             self._stuck[walk.key] = thread
             self._free.shutdown(wait=False)  # the thread ends with the call, if that ever returns
             self._free = ThreadPoolExecutor(1, "gpu-lane")
-            walk, patience = _Walk(calls, self._is_stuck, partial(calls.throw, Hung())), min(patience, LEAST_PATIENCE)
+            walk, patience = _Walk(calls, self.is_stuck, partial(calls.throw, Hung())), min(patience, LEAST_PATIENCE)
 
     def attempt(self, key: Hashable, job: Callable[[], Result], patience: float) -> Result:
         """Make one call."""
@@ -112,10 +117,6 @@ class Lanes:
     def close(self) -> None:
         """Let the threads end as soon as their calls return."""
         self._free.shutdown(wait=False)
-
-    def _is_stuck(self, key: Hashable) -> bool:
-        thread = self._stuck.get(key)
-        return thread is not None and not thread.done()
 
     @staticmethod
     def _ends(walk: _Walk, thread: Future[Any], patience: float) -> bool:

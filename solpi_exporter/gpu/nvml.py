@@ -7,7 +7,6 @@ import struct
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, distribution
@@ -36,7 +35,6 @@ Answer = TypeVar("Answer")
 
 IDENTITY = "nvmlDeviceGetUUID"
 COUNT = "nvmlDeviceGetCount"
-LONG_CALL_SECONDS = 0.2  # beyond which a call of a GPU may never return
 ATTACH_SECONDS = 10.0
 STOP_SECONDS = 1.5  # an event wait in flight takes a second
 
@@ -57,12 +55,10 @@ class NvmlDriver:
         self._handles: dict[Device, Any] = {}
         self._lost: dict[int, tuple[Device, str]] = {}
         self._count: int | None = None
-        self._in_call: dict[int, float] = {}
         self._gpm = Gpm()
         self._events = EventSet()
         self._attached = threading.Event()
         self._waiting = threading.Lock()
-        self._pause = threading.Event()
 
     def connect(self) -> None:
         """Load libnvidia-ml.so.1 and attach; raise DriverAbsent where there is no driver."""
@@ -134,7 +130,7 @@ class NvmlDriver:
         with self._waiting:
             try:
                 if self._events.epoch != self.epoch:
-                    self._events.register(self.epoch, self._answering())
+                    self._events.register(self.epoch, self._whole_gpus())
                 return self._events.wait(seconds)
             except pynvml.NVMLError as error:
                 self._events.free()
@@ -143,8 +139,8 @@ class NvmlDriver:
     def close(self) -> None:
         """Detach, whatever the driver says to that; the library stays mapped for the life of the process.
 
-        A library that is shut down under a call in flight crashes the process: one that an event wait does not
-        leave in time stays attached.
+        A library that is shut down under a call in flight crashes the process: one that an event wait or a
+        registration does not leave in time stays attached.
         """
         self._attached.clear()
         self._handles.clear()
@@ -153,8 +149,9 @@ class NvmlDriver:
         if self._waiting.acquire(timeout=STOP_SECONDS):
             self._events.free()
             self._gpm.free()
-            with suppress(pynvml.NVMLError):
-                pynvml.nvmlShutdown()
+            if not self._events.is_stuck:
+                with suppress(pynvml.NVMLError):
+                    pynvml.nvmlShutdown()
             self._waiting.release()
 
     def _handle(self, device: Device) -> Any:
@@ -174,8 +171,7 @@ class NvmlDriver:
 
         What would concern the whole driver is its GPU's alone, as long as NVML can be asked how many GPUs there are.
         """
-        lost, begun = False, time.monotonic()
-        self._in_call[device.gpu] = begun
+        lost = False
         try:
             return job(self._handle(device))
         except DriverFailed as error:
@@ -187,11 +183,8 @@ class NvmlDriver:
             lost = isinstance(error, GpuLost) or refused
             raise
         finally:
-            self._in_call.pop(device.gpu, None)
             if lost or self._lost:
                 self._note_loss(device, call, lost=lost)
-            if time.monotonic() - begun > LONG_CALL_SECONDS:
-                self.epoch += 1  # it was left out of a registration meanwhile
 
     def _note_loss(self, device: Device, call: str, *, lost: bool) -> None:
         """Keep which GPUs are lost: one is back when the same call for the same device no longer says so.
@@ -207,13 +200,9 @@ class NvmlDriver:
             del self._lost[device.gpu]
             self.epoch += 1
 
-    def _answering(self) -> dict[int, Any]:
-        """Return the handles of whole GPUs, but of those that have not returned from a call for long."""
-        if self._in_call:
-            self._pause.wait(LONG_CALL_SECONDS)  # a call that has just begun may be one of them
-        hung = {gpu for gpu, begun in list(self._in_call.items()) if time.monotonic() - begun > LONG_CALL_SECONDS}
-        known = list(self._handles.items())
-        return {one.gpu: handle for one, handle in known if one.instance is None and one.gpu not in hung}
+    def _whole_gpus(self) -> dict[int, Any]:
+        """Return the handles of those that have answered once; of others nothing is known yet."""
+        return {one.gpu: handle for one, handle in list(self._handles.items()) if one.instance is None}
 
     def _forget_all(self) -> None:
         """Drop every handle: when NVML lists more or fewer GPUs, an index may mean another one."""

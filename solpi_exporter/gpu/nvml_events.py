@@ -7,13 +7,16 @@ import ctypes
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import pynvml
 
 from solpi_exporter.gpu.driver import GONE, NOT_SUPPORTED, Unavailable, XidEvent
+from solpi_exporter.gpu.lane import Calls, Hung, Lanes
 
 WAITS_BEFORE_RETRY = 60  # a second each
+PATIENCE = 0.5  # seconds for a call that registers a GPU; meanwhile no event of any other is heard
 _XID = pynvml.nvmlEventTypeXidCriticalError
 
 
@@ -26,16 +29,22 @@ class EventSet:
         self._gpus: dict[int | None, tuple[int, str]] = {}
         self._nothing = threading.Event()
         self._waits_left: int | None = None
+        self._lanes = Lanes()
+        self._hung: set[int] = set()
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether a call that registers a GPU has not returned: what it works on must not be freed."""
+        return self._lanes.any_stuck
 
     def register(self, epoch: int, handles: Mapping[int, Any]) -> None:
         """Make the set anew of the GPUs with these handles, by index.
 
-        One that cannot be registered, being lost or not ours, is left out; one of which nothing is known yet is not
-        touched, since it may hang.
+        One that cannot be registered, being lost, not ours or hanging, is left out.
         """
         self.free()
         self._set = pynvml.nvmlEventSetCreate()
-        refusals = {self._add(index, handle) for index, handle in handles.items()} - {pynvml.NVML_SUCCESS}
+        refusals = self._lanes.run(self._round(handles), PATIENCE) - {pynvml.NVML_SUCCESS}
         if not self._gpus and refusals - GONE:
             raise Unavailable("no GPU of this host reports XID events", min(refusals - GONE))
         self.epoch = epoch
@@ -47,6 +56,8 @@ class EventSet:
             self._waits_left -= 1
             if self._waits_left <= 0:
                 self.epoch = None  # what was refused may be permitted by now
+        if not all(map(self._lanes.is_stuck, self._hung)):
+            self.epoch = None  # one that hung is back
         if not self._gpus:  # as while all are lost: the set is made anew when one is back
             self._nothing.wait(seconds)
             return None
@@ -61,23 +72,48 @@ class EventSet:
 
     def free(self) -> None:
         """Give the set back; the next wait needs a new registration."""
-        if self._set is not None:
+        if self._set is not None and not self.is_stuck:
             with suppress(pynvml.NVMLError):
                 pynvml.nvmlEventSetFree(self._set)
         self._set, self.epoch = None, None
         self._gpus.clear()
 
-    def _add(self, index: int, handle: Any) -> int:
-        """Register a GPU; return NVML's code."""
-        try:
-            if not _XID & pynvml.nvmlDeviceGetSupportedEventTypes(handle):
-                return NOT_SUPPORTED
-            uuid = pynvml.nvmlDeviceGetUUID(handle)
-            pynvml.nvmlDeviceRegisterEvents(handle, _XID, self._set)
-        except pynvml.NVMLError as error:
-            return int(error.value)
-        self._gpus[_address(handle)] = (index, uuid if isinstance(uuid, str) else uuid.decode())
-        return int(pynvml.NVML_SUCCESS)
+    def _round(self, handles: Mapping[int, Any]) -> Calls[set[int]]:
+        """Register one GPU after the other; return NVML's codes."""
+        codes: set[int] = set()
+        self._hung.clear()
+        for index, handle in handles.items():
+            try:
+                code, uuid = yield index, partial(_identify, handle)
+                if code == pynvml.NVML_SUCCESS:
+                    code = yield index, partial(_register, handle, self._set)
+            except Hung:
+                self._hung.add(index)
+                continue
+            codes.add(code)
+            if code == pynvml.NVML_SUCCESS:
+                self._gpus[_address(handle)] = (index, uuid)
+        return codes
+
+
+def _identify(handle: Any) -> tuple[int, str]:
+    """Return NVML's code, which says whether the GPU reports XIDs, and its UUID."""
+    try:
+        if not _XID & pynvml.nvmlDeviceGetSupportedEventTypes(handle):
+            return NOT_SUPPORTED, ""
+        uuid = pynvml.nvmlDeviceGetUUID(handle)
+    except pynvml.NVMLError as error:
+        return int(error.value), ""
+    return int(pynvml.NVML_SUCCESS), uuid if isinstance(uuid, str) else uuid.decode()
+
+
+def _register(handle: Any, event_set: Any) -> int:
+    """Add a GPU to the set; return NVML's code."""
+    try:
+        pynvml.nvmlDeviceRegisterEvents(handle, _XID, event_set)
+    except pynvml.NVMLError as error:
+        return int(error.value)
+    return int(pynvml.NVML_SUCCESS)
 
 
 def _address(handle: Any) -> int | None:

@@ -6,12 +6,13 @@ from typing import Any
 import pynvml
 import pytest
 
-from solpi_exporter.gpu import nvml
+from solpi_exporter.gpu import nvml, nvml_events
 from solpi_exporter.gpu.driver import Device, DriverAbsent, DriverFailed, GpuLost, Unavailable, XidEvent
 from solpi_exporter.gpu.nvml import NvmlDriver
 from solpi_exporter.gpu.recording import recording_of
 from tests.nvml_library import NvmlLibrary, install
 from tests.nvml_objects import Event
+from tests.serving import eventually
 
 SECONDS = 10.0  # after which a thread of a test is stuck
 XID = pynvml.nvmlEventTypeXidCriticalError
@@ -340,3 +341,58 @@ def test_a_close_waits_for_a_wait_that_returns(driver: NvmlDriver, library: Nvml
 
     assert library.references == 0
     assert library.sets == {}
+
+
+class Hanging:
+    """A call of GPU 1 that does not return until it is let go."""
+
+    def __init__(self, library: NvmlLibrary, call: str) -> None:
+        self._library = library
+        self._released = threading.Event()
+        library.hooks[call] = self._hang
+
+    def _hang(self) -> None:
+        if self._library.calls[-1].startswith("1 "):
+            assert self._released.wait(SECONDS)
+
+    def end(self) -> None:
+        self._released.set()
+
+
+@pytest.mark.parametrize("call", ["nvmlDeviceGetSupportedEventTypes", "nvmlDeviceRegisterEvents"])
+def test_a_gpu_that_hangs_while_it_is_registered_costs_no_other_its_xids(
+    driver: NvmlDriver, library: NvmlLibrary, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    """It is left out in time, not asked again while it hangs, and registered once its call has returned."""
+    monkeypatch.setattr(nvml_events, "PATIENCE", 0.02)
+    hanging = Hanging(library, call)
+
+    driver.wait_xid(0.0)
+    library.happen(0, 79)
+    assert driver.wait_xid(0.0) == XidEvent(0, "GPU-a", 79)
+    driver.epoch += 1
+    driver.wait_xid(0.0)
+    assert library.count("nvmlDeviceGetSupportedEventTypes") == 3
+
+    hanging.end()
+
+    def is_counted() -> bool:
+        library.happen(1, 31)
+        return driver.wait_xid(0.0) == XidEvent(1, "GPU-b", 31)
+
+    assert eventually(is_counted)
+
+
+def test_nothing_is_freed_under_a_registration_that_hangs(
+    driver: NvmlDriver, library: NvmlLibrary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The call works on the set, and in the library: either would crash the process."""
+    monkeypatch.setattr(nvml_events, "PATIENCE", 0.02)
+    hanging = Hanging(library, "nvmlDeviceRegisterEvents")
+    driver.wait_xid(0.0)
+
+    driver.close()
+
+    assert library.count("nvmlEventSetFree") == 0
+    assert library.references == 1
+    hanging.end()

@@ -121,7 +121,7 @@ class FileFollower:
         except Cut:
             yield from self._begin_again(one)
         except OSError:
-            if one.retired is None:
+            if one.is_current():
                 self._generations.close(one, done=False)
             else:
                 self._generations.lose(one)

@@ -116,7 +116,8 @@ class Generations:
         one.file.close()
 
     def lose(self, one: Generation) -> None:
-        """Close a file that cannot be read, and would not be met again."""
+        """Close a file that cannot be read, and would not be met again; how much that costs may not be known."""
+        self._counters.open_failures += 1
         self.close(one, done=False)
         self._lose(one.record())
 

@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from stat import S_ISREG
@@ -56,15 +57,10 @@ def _is_compressed(path: str) -> bool:
 def is_readable(one: Candidate) -> bool:
     """Return whether its first byte can be read now: else nobody can say which file it is."""
     try:
-        file = open_any(one.path)
+        with closing(open_any(one.path)) as file:
+            file.pread(1, 0)
     except OSError:
         return False
-    try:
-        file.pread(1, 0)
-    except OSError:
-        return False
-    finally:
-        file.close()
     return True
 
 
@@ -142,14 +138,11 @@ def _is_unread(one: Candidate, record: Record) -> bool:
 
 def read_record(one: Candidate, name: str) -> Record:
     """Return the record of a generation that is taken to be read to its end; raise OSError."""
-    file = open_any(one.path)
-    try:
+    with closing(open_any(one.path)) as file:
         head, mark = file.pread(min(one.size, HEAD_BYTES), 0), b""
         if one.is_plain:
             mark = file.pread(min(one.size, MARK_BYTES), max(0, one.size - MARK_BYTES))
-        return replace(one.fresh_record(name), proof=Proof.of(one.size if mark else len(head), head, mark), done=True)
-    finally:
-        file.close()
+    return replace(one.fresh_record(name), proof=Proof.of(one.size if mark else len(head), head, mark), done=True)
 
 
 def between(
@@ -195,11 +188,8 @@ def _has_same_end(one: Candidate, file: Opened) -> bool:
     size = file.status().size or 0
     begin = max(0, size - TAIL_BYTES)
     end = file.pread(TAIL_BYTES, begin)
-    copy = open_any(one.path)
-    try:
+    with closing(open_any(one.path)) as copy:
         return end.strip(b"\0") != b"" and copy.pread(TAIL_BYTES + 1, begin) == end
-    finally:
-        copy.close()
 
 
 def is_copy_in_the_making(one: Candidate, file: Opened, record: Record) -> bool:
@@ -218,26 +208,18 @@ def is_copy_in_the_making(one: Candidate, file: Opened, record: Record) -> bool:
 
 
 def _begins_alike(one: Candidate, file: Opened) -> bool:
-    copy = open_any(one.path)
-    try:
-        parts = ((min(one.size, HEAD_BYTES), 0), (min(one.size, TAIL_BYTES), max(0, one.size - TAIL_BYTES)))
+    parts = ((min(one.size, HEAD_BYTES), 0), (min(one.size, TAIL_BYTES), max(0, one.size - TAIL_BYTES)))
+    with closing(open_any(one.path)) as copy:
         return all(copy.pread(*part) == file.pread(*part) for part in parts)
-    finally:
-        copy.close()
 
 
 def _holds(one: Candidate, record: Record) -> bool:
     try:
-        file = open_any(one.path)
+        with closing(open_any(one.path)) as file:
+            size = file.status().size
+            return (size is None or size >= record.proof.offset) and record.proof.holds(file.pread)
     except OSError:
         return False
-    try:
-        size = file.status().size
-        return (size is None or size >= record.proof.offset) and record.proof.holds(file.pread)
-    except OSError:
-        return False
-    finally:
-        file.close()
 
 
 def _listed(folder: str, wanted: re.Pattern[str]) -> list[str]:

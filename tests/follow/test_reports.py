@@ -408,6 +408,25 @@ def test_a_compressed_generation_under_a_pattern(following: Following, away: boo
     assert following.counted == following.written
 
 
+def test_a_compressed_generation_that_is_damaged(following: Following) -> None:
+    """It is given up at once, not tried for ever: what it holds is not known, that it cannot be read is told."""
+    following.write(500)
+    following.start()
+    kept = following.stop()
+    following.write(50)
+    following.rename()
+    packed = gzip.compress(following.older.read_bytes())
+    following.older.with_name("vllm.log.1.gz").write_bytes(packed[:-20])
+    following.older.unlink()
+    following.write(10)
+    following.resume(*kept)
+
+    following.settle()
+
+    assert following.counted[-10:] == following.written[-10:]
+    assert following.follower.counters.open_failures == 1
+
+
 def test_a_cut_file_that_begins_as_before(following: Following) -> None:
     """open-telemetry/opentelemetry-collector-contrib#43693: the same banner at the top does not hide the cut."""
     banner = b"the same banner\n" * HEAD_BYTES

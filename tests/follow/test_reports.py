@@ -409,7 +409,7 @@ def test_a_compressed_generation_under_a_pattern(following: Following, away: boo
 
 
 def test_a_compressed_generation_that_is_damaged(following: Following) -> None:
-    """It is given up at once, not tried for ever: what it holds is not known, that it cannot be read is told."""
+    """It is given up at once, not tried for ever; what it holds is not known, that it cannot be read is told."""
     following.write(500)
     following.start()
     kept = following.stop()

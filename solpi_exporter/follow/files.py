@@ -159,6 +159,8 @@ class FileFollower:
                 known[found.identity].path = found.path
         self._generations.settle()
         for found in named.files:
+            if found.identity in known:
+                continue
             if found.identity not in self._generations.identities:  # opened meanwhile, as an older generation
                 yield from self._meet(found, named)
         yield from self._retire(named, now)
@@ -236,8 +238,9 @@ class FileFollower:
 
     def _retire(self, named: Named, now: float) -> Iterator[Block]:
         """Look after the files that have lost their name; of too many, the oldest go first."""
+        present = named.identities
         for one in self._generations.open:
-            if one.identity in named.identities:
+            if one.identity in present:
                 one.retired = None
             elif one.retired is None and not named.is_unknown(one.path):
                 one.retired = now

@@ -8,7 +8,7 @@ middle.
 from collections.abc import Iterator
 
 from solpi_exporter.follow.lines import LineCounters
-from solpi_exporter.follow.opened import Opened, open_any
+from solpi_exporter.follow.opened import Opened, Status, open_any
 from solpi_exporter.follow.position import HEAD_BYTES, MARK_BYTES, Identity, Proof, Record
 from solpi_exporter.follow.siblings import Candidate
 
@@ -41,6 +41,7 @@ class Generation:
         self._changed = record.mtime
         self._head = self._mark = b""
         self._seen: tuple[int | None, int] | None = None  # size up to which it was read, and time of change before that
+        self._quiet: Status | None = None  # which says nothing else
         self._record: Record | None = None
         self.offset, self._skipping = 0, False
         self.begin(record.proof.offset, skipping=record.skipping)
@@ -56,7 +57,7 @@ class Generation:
         self._head = self.file.pread(head, 0) if head else b""
         self._mark = self.file.pread(mark, offset - mark) if mark else b""
         self.offset, self._skipping = offset, skipping
-        self._seen = self._record = None
+        self._seen = self._quiet = self._record = None
 
     def restart(self) -> None:
         """Go on at the beginning, of content that has nothing to do with what was read."""
@@ -86,9 +87,13 @@ class Generation:
             status = self.file.status()
         except OSError:
             return True
+        if status is self._quiet:
+            return False
         if status.size is not None and status.size > self._size:
             self._size = status.size
-        return (status.size, status.mtime) != self._seen
+        has_news = (status.size, status.mtime) != self._seen
+        self._quiet = None if has_news else status
+        return has_news
 
     def changed(self) -> int | None:
         """Return when it has changed last (Unix nanoseconds), None where it cannot be asked."""

@@ -22,7 +22,7 @@ COMPRESSED = frozenset({*COMPRESSIONS, ".zst", ".lz4", ".zip"})
 STEP = 1 << 20
 
 
-class Status(NamedTuple):  # made for every file ten times a second
+class Status(NamedTuple):
     """What a file says of itself; the size is None where only reading tells. `mtime` is in nanoseconds.
 
     `named`: it has a name by which a writer may find it.
@@ -63,28 +63,34 @@ class PlainFile:
 
     def __init__(self, path: str) -> None:
         self._file = FileIO(path)
-        status = os.fstat(self._file.fileno())
+        self._descriptor = self._file.fileno()
+        status = os.fstat(self._descriptor)
         self.identity: Identity = (status.st_dev, status.st_ino)
+        self._status = Status(status.st_size, status.st_mtime_ns, status.st_nlink > 0)
 
     def status(self) -> Status:
-        """Ask the descriptor."""
-        status = os.fstat(self._file.fileno())
-        return Status(status.st_size, status.st_mtime_ns, status.st_nlink > 0)
+        """Ask the descriptor, as is done with every file ten times a second; the same object while nothing changes."""
+        now, last = os.fstat(self._descriptor), self._status
+        if now.st_size == last.size and now.st_mtime_ns == last.mtime and (now.st_nlink > 0) == last.named:
+            return last
+        self._status = Status(now.st_size, now.st_mtime_ns, now.st_nlink > 0)
+        return self._status
 
     def pread(self, length: int, offset: int) -> bytes:
         """Read once: a regular file gives all there is."""
-        return os.pread(self._file.fileno(), length, offset)
+        return os.pread(self._descriptor, length, offset)
 
     def data_after(self, offset: int) -> int:
         """Ask the file system, where it knows holes."""
         try:
-            return os.lseek(self._file.fileno(), offset, os.SEEK_DATA)
+            return os.lseek(self._descriptor, offset, os.SEEK_DATA)
         except OSError:
             return offset
 
     def close(self) -> None:
-        """Close it."""
+        """Close it; its number may be another file's from now on."""
         self._file.close()
+        self._descriptor = -1
 
 
 class CompressedFile:

@@ -16,6 +16,7 @@ from typing import IO, Any
 
 from solpi_exporter.clock import Clock
 from solpi_exporter.follow.lines import Block, Health, LineCounters
+from solpi_exporter.follow.message import message
 from solpi_exporter.follow.position import Position
 from solpi_exporter.source import SourceError
 
@@ -165,10 +166,10 @@ class JournalFollower:
             if proof and not self._from_beginning and not self._resumed:
                 yield from self._head(entry.get("_SYSTEMD_INVOCATION_ID"))
                 continue
-            message = _message(entry.get("MESSAGE"))
-            self.counters.bytes += len(message)
+            text = message(entry.get("MESSAGE"))
+            self.counters.bytes += len(text)
             self.counters.lines += 1
-            yield Block(message + b"\n", time)
+            yield Block(text + b"\n", time)
 
     def _head(self, run: object) -> Iterator[Block]:
         """Yield what the unit said at the beginning of a run, which systemd numbers; nothing where it does not."""
@@ -187,7 +188,7 @@ class JournalFollower:
             limit.cancel()
             child.kill()
         entries = [entry for line in data.split(b"\n") if (entry := _entry(line)) is not None]
-        yield Block(b"".join(_message(entry.get("MESSAGE")) + b"\n" for entry in entries), None, head=True)
+        yield Block(b"".join(message(entry.get("MESSAGE")) + b"\n" for entry in entries), None, head=True)
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
@@ -215,15 +216,3 @@ def _available(pipe: IO[bytes]) -> bytes | None:
         return os.read(pipe.fileno(), READ_BYTES)
     except BlockingIOError:
         return None
-
-
-def _message(field: Any) -> bytes:
-    """Return MESSAGE, which is a list of byte values when it is not UTF-8 or holds control characters.
-
-    It is one line: what stands behind a newline in it is not a line of the log, whatever it looks like.
-    """
-    if isinstance(field, list) and not all(isinstance(part, int) for part in field):
-        message = b" ".join(map(_message, field))  # an entry may have several
-    else:
-        message = bytes(field) if isinstance(field, list) else str(field or "").encode()
-    return message.replace(b"\n", b" ")

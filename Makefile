@@ -5,11 +5,13 @@ VENV ?= .venv
 # Used where $(PYTHON) has no torch: a torch that it can import is reused. TORCH= leaves torch, and the probe, out.
 # Elsewhere than on a host prepared for it, a torch from PyPI brings CUDA with it: several gigabytes.
 TORCH ?= torch==2.13.0
+# Where `make vllm-real` keeps its vLLM: it needs a torch of its own.
+VLLM_VENV ?= .vllm-venv
 ARGS ?=
 
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint kills docs clean
+.PHONY: demo test lint kills properties vllm-real docs clean
 
 demo: $(VENV)/demo.done ## the whole daemon on a recorded server; ARGS="--speed 10" plays faster
 	@$(BIN)/solpi-exporter demo $(ARGS)
@@ -25,8 +27,19 @@ lint: $(VENV)/test.done
 kills: $(VENV)/test.done ## each line once, over 2,000 daemons that are killed
 	SOLPI_KILLS=2000 $(BIN)/pytest tests/test_exactly_once.py $(ARGS)
 
+properties: $(VENV)/test.done ## no line makes a false reading: a million generated inputs
+	SOLPI_EXAMPLES=1000000 $(BIN)/pytest tests/engine/dialects/test_properties.py $(ARGS)
+
+vllm-real: $(VENV)/test.done $(VLLM_VENV)/vllm.done ## beside a real vLLM on the CPU, 2.5 GB: two minutes
+	$(BIN)/python -m benchmarks.vllm_real --python $(VLLM_VENV)/bin/python $(ARGS)
+
+$(VLLM_VENV)/vllm.done:
+	$(PYTHON) -m benchmarks.vllm_install $(VLLM_VENV)
+	@touch $@
+
 docs: $(VENV)/test.done ## write what is generated
 	{ echo '# Metrics'; $(BIN)/solpi-exporter metrics; } > docs/metrics.md
+	$(BIN)/python -m tests.engine.engines_table
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info

@@ -6,7 +6,7 @@ from typing import Any
 
 from solpi_exporter.demo.recording import folder
 from solpi_exporter.derived import Totals, token_from_totals
-from solpi_exporter.engine.endpoint import parse
+from solpi_exporter.engine.scraped import parse
 
 STAGES = ("c1", "c4", "c8", "c16", "c32")
 STAGE_SECONDS = 20.0

@@ -31,13 +31,14 @@ OURS = (
     "import sys; from pathlib import Path\n"
     "from solpi_exporter.clock import SystemClock\n"
     "from solpi_exporter.engine.source import WHOLE_LOG, LogSource\n"
-    "from solpi_exporter.engine.vllm import VLLM\n"
+    "from solpi_exporter.engine.dialects.vllm import VLLM\n"
+    "from solpi_exporter.engine.listener import Listener\n"
     "from solpi_exporter.follow.files import FileFollower\n"
     "from solpi_exporter.follow.watch import DirectoryWatcher\n"
     "clock = SystemClock()\n"
     "paths, watcher = [sys.argv[1]], DirectoryWatcher()\n"
     "log = FileFollower(paths, from_beginning=True, start=VLLM.start, watcher=watcher, clock=clock)\n"
-    "source = LogSource('s', log, VLLM, clock, timeout=600.0, poll_bytes=WHOLE_LOG)\n"
+    "source = LogSource('s', log, Listener((VLLM,), 'auto'), clock, timeout=600.0, poll_bytes=WHOLE_LOG)\n"
     "progress = source.poll()[-1]; print(progress.counters.lines, dict(progress.matched)['stats']); source.close()\n"
 )
 RATE = 5000  # lines a second, live

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from solpi_exporter import collector, derived, kept, placement
 from solpi_exporter.engine import progress as log
-from solpi_exporter.engine import reading as engine
+from solpi_exporter.engine import quantities as engine
 from solpi_exporter.gpu import reference as gpu
 from solpi_exporter.host import source as host
 from solpi_exporter.metric import Metric

@@ -11,7 +11,8 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Meta
 
-from solpi_exporter.engine.source import DIALECTS
+from solpi_exporter.engine.dialects.table import DIALECTS
+from solpi_exporter.engine.envelope import ENVELOPES
 from solpi_exporter.logsetup import FORMATS, LEVELS
 from solpi_exporter.probe.shape import SHAPES
 
@@ -86,6 +87,7 @@ class ServerSettings(Section, frozen=True):
     metrics_url: str | None = None
     gpus: tuple[GpuIndex | str, ...] = ()
     dialect: str = "auto"
+    envelope: str = "auto"
 
     @property
     def logs(self) -> tuple[str, ...]:
@@ -106,6 +108,7 @@ class ServerSettings(Section, frozen=True):
         if self.metrics_url is not None and not _is_url(self.metrics_url):
             raise ValueError(f"metrics_url: expected http://HOST:PORT/metrics, got {self.metrics_url!r}")
         _one_of("dialect", self.dialect, ("auto", *DIALECTS))
+        _one_of("envelope", self.envelope, ENVELOPES)
 
 
 class EngineSettings(Section, frozen=True):

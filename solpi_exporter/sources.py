@@ -12,10 +12,11 @@ from structlog.typing import FilteringBoundLogger
 from solpi_exporter.board import Snapshot, State
 from solpi_exporter.clock import Clock, SystemClock
 from solpi_exporter.config import ServerSettings, Settings
-from solpi_exporter.engine.dialect import Dialect
+from solpi_exporter.engine.dialects.dialect import Dialect
+from solpi_exporter.engine.dialects.table import chosen, start_of
 from solpi_exporter.engine.endpoint import EndpointSource
-from solpi_exporter.engine.source import DIALECTS, POLL_BYTES, WHOLE_LOG, LogSource, LogState, source_name
-from solpi_exporter.engine.vllm import VLLM
+from solpi_exporter.engine.listener import Listener
+from solpi_exporter.engine.source import POLL_BYTES, WHOLE_LOG, LogSource, LogState, source_name
 from solpi_exporter.follow.files import FileFollower
 from solpi_exporter.follow.journal import JournalFollower
 from solpi_exporter.follow.lines import Lines
@@ -184,22 +185,24 @@ class Sources:
                 yield self._log_source(server, endpoints.get(server.name))
 
     def _log_source(self, server: ServerSettings, endpoint: EndpointSource | None) -> LogSource:
-        dialect = VLLM if server.dialect == "auto" else DIALECTS[server.dialect]
+        dialects = chosen(server.dialect)
         name = source_name(server.name)
         saved = self.kept.read(name, LogState)
         return LogSource(
             server.name,
-            self._lines(server, dialect, saved or LogState()),
-            dialect,
+            self._lines(server, dialects, saved or LogState()),
+            Listener(dialects, server.envelope, () if saved is None else saved.unfinished),
             self.world.clock,
             timeout=ONE_SHOT_LOG_SECONDS if self.one_shot else self.settings.engine.log_timeout,
             poll_bytes=WHOLE_LOG if self.one_shot else POLL_BYTES,
             is_dead=lambda: endpoint is not None and endpoint.refused,
             saved=saved,
             save=lambda state, often: self.kept.write(name, state, often=often),
+            counters=endpoint is None,
+            report=lambda dialect: self.log.info("engine_recognised", server=server.name, dialect=dialect),
         )
 
-    def _lines(self, server: ServerSettings, dialect: Dialect, state: LogState) -> Lines:
+    def _lines(self, server: ServerSettings, dialects: Sequence[Dialect], state: LogState) -> Lines:
         beginning = self.one_shot or self.settings.engine.read_from == "beginning"
         if server.journal is not None:
             return JournalFollower(
@@ -213,7 +216,7 @@ class Sources:
         return FileFollower(
             server.logs,
             from_beginning=beginning,
-            start=dialect.start,
+            start=start_of(dialects),
             watcher=DirectoryWatcher(),
             clock=self.world.clock,
             position=state.position,

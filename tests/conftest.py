@@ -10,19 +10,19 @@ import pytest
 from tests.nvml_stub import build
 
 GOLDEN = Path(__file__).parent / "golden"
+READINGS = Path(__file__).parent / "readings"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add --update-golden, the only way in which a golden file changes; its diff is the review."""
-    parser.addoption("--update-golden", action="store_true", help="rewrite tests/golden from what the program says now")
+    parser.addoption("--update-golden", action="store_true", help="rewrite golden files from what the program says")
 
 
 @pytest.fixture
-def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
-    """Return a check that a text equals the golden file of a name."""
+def golden(request: pytest.FixtureRequest) -> Callable[[Path, str], None]:
+    """Return a check that a text equals a golden file."""
 
-    def check(name: str, text: str) -> None:
-        path = GOLDEN / name
+    def check(path: Path, text: str) -> None:
         if request.config.getoption("--update-golden"):
             path.write_text(text)
         assert text == path.read_text(), f"differs from {path}; --update-golden rewrites it"

@@ -34,7 +34,7 @@ DOORS = {
     "torch": {"probe/decode.py", "probe/cpu.py", "probe/cuda.py", "probe/device.py"},
     "watchdog": {"follow/watch.py"},
     "click": {path.relative_to(PACKAGE).as_posix() for path in (PACKAGE / "cli").glob("*.py")},
-    "prometheus_client": {"exposition.py", "engine/endpoint.py"},
+    "prometheus_client": {"exposition.py", "engine/scraped.py"},
     "tornado": {"web.py"},
     "msgspec": {"config.py", "settings_file.py", "statedir.py"},
     "structlog": {"logsetup.py", "kept.py", "runner.py", "sources.py", "daemon.py"},
@@ -142,7 +142,8 @@ def test_tests_state_a_fact_and_do_not_sleep(path: Path) -> None:
 TESTED_ELSEWHERE = {
     "source.py",
     "config.py",
-    "engine/dialect.py",
+    "engine/dialects/dialect.py",
+    "engine/quantities.py",
     "follow/lines.py",
     "engine/progress.py",
     "engine/reading.py",

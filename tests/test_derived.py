@@ -199,7 +199,7 @@ def test_a_gpu_of_two_servers_belongs_to_neither() -> None:
 def test_a_pipeline_is_left_out() -> None:
     """A step's time is spread over its stages' GPUs."""
     host = Host()
-    facts = EngineFacts("s", settings=(("pipeline_parallel_size", "2"),))
+    facts = EngineFacts("s", "vllm", settings=(("pipeline_parallel_size", "2"),))
     host.board.succeed("engine_log/s", [facts], 0.0, 0.0)
 
     assert host.run(90) == ()

@@ -12,6 +12,7 @@ import pytest
 from solpi_exporter.catalog import METRICS
 from solpi_exporter.config import ServerSettings, Settings
 from solpi_exporter.settings_file import setting_keys
+from tests.engine.engines_table import BEGIN, END, generated
 
 ROOT = Path(__file__).parent.parent
 CONFIGURATION = (ROOT / "docs" / "configuration.md").read_text()
@@ -37,6 +38,11 @@ def test_the_example_holds_every_default() -> None:
 
     assert msgspec.convert(example, Settings) == Settings()
     assert set(keys(example)) | OPTIONAL | {("engine", "server")} == {path for path, _ in setting_keys()}
+
+
+def test_the_tables_of_engines_are_those_of_the_tests() -> None:
+    """What a log tells, and by which names an endpoint is known; `make docs` writes them."""
+    assert f"{BEGIN}{generated()}{END}" in (ROOT / "docs" / "engines.md").read_text()
 
 
 def test_the_server_example_holds_every_key() -> None:

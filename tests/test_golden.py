@@ -41,10 +41,10 @@ def settings_of(server: ServerSettings) -> Settings:
 
 
 @pytest.mark.parametrize("path", LOGS, ids=name_of)
-def test_recorded_log(path: Path, golden: Callable[[str, str], None]) -> None:
+def test_recorded_log(path: Path, golden: Callable[[Path, str], None]) -> None:
     """What a log alone yields, with the file read from its beginning."""
     with serving(settings_of(ServerSettings(name="vllm", log=str(path)))) as daemon:
-        golden(name_of(path), comparable(daemon.metrics()))
+        golden(GOLDEN / name_of(path), comparable(daemon.metrics()))
 
 
 @pytest.fixture
@@ -76,13 +76,13 @@ def recorded_server() -> Iterator[Callable[[Path], str]]:
 
 @pytest.mark.parametrize("path", EXPOSITIONS, ids=name_of)
 def test_recorded_endpoint(
-    path: Path, golden: Callable[[str, str], None], recorded_server: Callable[[Path], str]
+    path: Path, golden: Callable[[Path, str], None], recorded_server: Callable[[Path], str]
 ) -> None:
     """What an engine's /metrics alone yields."""
     server = ServerSettings(name="vllm", metrics_url=recorded_server(path))
 
     with serving(settings_of(server)) as daemon:
-        golden(name_of(path), comparable(daemon.metrics()))
+        golden(GOLDEN / name_of(path), comparable(daemon.metrics()))
 
 
 def played(recording: Recording, start: float, seconds: float) -> str:
@@ -106,30 +106,30 @@ def played(recording: Recording, start: float, seconds: float) -> str:
 
 
 @pytest.mark.parametrize("phase", PHASES)
-def test_recorded_load(phase: str, golden: Callable[[str, str], None]) -> None:
+def test_recorded_load(phase: str, golden: Callable[[Path, str], None]) -> None:
     """What the H200 of the lab shows at the end of one phase of its load."""
     samples = load_json(RECORDINGS / "h200-nvml" / "readings.json")
     times = [sample["t"] for sample in samples if sample["phase"] == phase]
     start = times[0] if phase != "idle" else times[-6]
     recording = recording_of([(samples[0]["t"], load_device()), *frames_of(samples)])
 
-    golden(f"h200-nvml__{phase}.prom", played(recording, start, min(5.0, times[-1] - start)))
+    golden(GOLDEN / f"h200-nvml__{phase}.prom", played(recording, start, min(5.0, times[-1] - start)))
 
 
-def test_recorded_gpu(golden: Callable[[str, str], None]) -> None:
+def test_recorded_gpu(golden: Callable[[Path, str], None]) -> None:
     """Every family that an H200 shows, after the load of `benchmarks/gpu_load.py`."""
     recording = load((RECORDINGS / "h200-nvml" / "recording.json").read_text())
 
-    golden("h200-nvml__recording.prom", played(recording, recording.start, 40.0))
+    golden(GOLDEN / "h200-nvml__recording.prom", played(recording, recording.start, 40.0))
 
 
-def test_nothing_there(golden: Callable[[str, str], None]) -> None:
+def test_nothing_there(golden: Callable[[Path, str], None]) -> None:
     """No driver, no engine, no probe: a valid exposition that says so."""
     driver = FakeDriver([], connects=[DriverAbsent("no NVIDIA driver")] * 1000)
     settings = Settings(probe=ProbeSettings(enabled=False), host=NO_HOST)
 
     with serving(settings, World(SystemClock(), driver)) as daemon:
-        golden("nothing.prom", comparable(daemon.metrics()))
+        golden(GOLDEN / "nothing.prom", comparable(daemon.metrics()))
 
 
 def test_every_golden_file_is_a_test() -> None:

@@ -50,7 +50,8 @@ class Joined:
         for source in ("gpu", "log", "probe"):
             self.board.add(source, 10.0)
         self.board.succeed("gpu", list(gpus), 0.0, 0.0)
-        self.board.succeed("log", [EngineFacts(name, pids=pids) for name, pids in (logs or {}).items()], 0.0, 0.0)
+        facts = [EngineFacts(name, "vllm", pids=pids) for name, pids in (logs or {}).items()]
+        self.board.succeed("log", facts, 0.0, 0.0)
         self.placer = Placer(list(servers), OWN, self.lineage, self.toolkit)
 
     def lineage(self, pid: int) -> Iterable[Process]:

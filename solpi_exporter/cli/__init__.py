@@ -7,6 +7,7 @@ from solpi_exporter.cli.demo import demo
 from solpi_exporter.cli.metrics import metrics
 from solpi_exporter.cli.probe import probe
 from solpi_exporter.cli.quiesce import quiesce, resume
+from solpi_exporter.cli.read import read
 from solpi_exporter.cli.record import record
 from solpi_exporter.cli.serve import check, once, run
 
@@ -21,5 +22,5 @@ def main() -> None:
     """
 
 
-for command in (run, once, demo, check, quiesce, resume, record, probe, metrics):
+for command in (run, once, demo, check, quiesce, resume, record, read, probe, metrics):
     main.add_command(command)

@@ -5,39 +5,44 @@ poll's values are shown they are saved, with the position in the log that they b
 the next daemon counts from what was last shown, and each line once.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 
 from solpi_exporter.clock import Clock
-from solpi_exporter.engine.dialect import Capacity, Dialect, Setting, Stats
+from solpi_exporter.engine.dialects.dialect import KINDS
+from solpi_exporter.engine.envelope import Origin
+from solpi_exporter.engine.listener import Listener
 from solpi_exporter.engine.progress import LogReading
-from solpi_exporter.engine.reading import EngineFacts, EngineReading
+from solpi_exporter.engine.reading import EngineFacts, EngineReading, EngineTroubles
 from solpi_exporter.engine.told import Told
-from solpi_exporter.engine.vllm import VLLM
 from solpi_exporter.follow.lines import Block, LineCounters, Lines
 from solpi_exporter.follow.position import Position
-
-DIALECTS: Mapping[str, Dialect] = MappingProxyType({"vllm": VLLM})
 
 POLL_SECONDS = 0.1
 POLL_BYTES = 64 << 20  # read in one poll, some twenty seconds of parsing at worst, within log_timeout
 WHOLE_LOG = 1 << 62
 
-KINDS = tuple(event.kind for event in (Stats, Capacity, Setting))
-
 
 @dataclass(slots=True)
 class LogState:
-    """Where a log was read to, and what came of it until there: all of one moment."""
+    """Where a log was read to, and what came of it until there: all of one moment.
+
+    `dialect` is the one recognised; `unfinished` are the lines that have come in part.
+    """
 
     position: Position = field(default_factory=Position)
     counters: LineCounters = field(default_factory=LineCounters)
     matched: dict[str, int] = field(default_factory=dict)
     told: Told = field(default_factory=Told)
+    dialect: str | None = None
+    unfinished: list[Origin] = field(default_factory=list)
 
 
 Save = Callable[[LogState, bool], bool]  # whether it is saved all the time; returns whether it need not be tried again
+
+
+def _report_nothing(dialect: str) -> None:
+    """Report to nobody."""
 
 
 def _save_nothing(state: LogState, often: bool) -> bool:
@@ -50,7 +55,8 @@ class LogSource:
 
     The first poll reads to the end all the same, for half its time-out at most: after damage or a power cut, what was
     saved may be older than what was shown, and counters that fall would count again. While `is_dead` says that the
-    server is known to be gone, its last values are not shown.
+    server is known to be gone, its last values are not shown. Without `counters`, those are an endpoint's to tell.
+    `report` is told the dialect when it is recognised.
     """
 
     interval = POLL_SECONDS
@@ -59,19 +65,24 @@ class LogSource:
         self,
         server: str,
         log: Lines,
-        dialect: Dialect,
+        listener: Listener,
         clock: Clock,
         timeout: float,
         poll_bytes: int = POLL_BYTES,
         is_dead: Callable[[], bool] = lambda: False,
         saved: LogState | None = None,
         save: Save = _save_nothing,
+        counters: bool = True,
+        report: Callable[[str], None] = _report_nothing,
     ) -> None:
         self.name = source_name(server)
         self.timeout = timeout
         self._server = server
         self._log = log
-        self._dialect = dialect
+        self._listener = listener
+        self._recognised = None if saved is None else saved.dialect
+        self._counters = counters
+        self._report = report
         self._clock = clock
         self._poll_bytes = poll_bytes
         self._is_dead = is_dead
@@ -81,16 +92,18 @@ class LogSource:
         self._begun = False
         self._saved: tuple[Position, LineCounters] | None = None
 
-    def poll(self) -> list[EngineReading | EngineFacts | LogReading]:
+    def poll(self) -> list[EngineReading | EngineFacts | EngineTroubles | LogReading]:
         """Read what is new; raise SourceError while there is nothing to follow."""
         self._read()
         position, counters = self._log.position(), replace(self._log.counters)
         if (position, counters) != self._saved and self._save(self._state(position), True):
             self._saved = position, counters
         progress = LogReading(self._server, counters, tuple(self._matched.items()), self._log.health())
+        trouble = self._told.trouble(self._server)
         if self._is_dead():
-            return [progress]
-        return [*self._told.engines(self._server), *self._told.start(self._server), progress]
+            return [trouble, progress]
+        engines = self._told.engines(self._server, counters=self._counters)
+        return [*engines, *self._told.start(self._server, self._recognised or ""), trouble, progress]
 
     def close(self) -> None:
         """Save where we are, and let go of the log."""
@@ -107,15 +120,24 @@ class LogSource:
         self._begun = True
 
     def _take(self, block: Block) -> None:
-        for line in self._dialect.candidates(block.data):
-            said = self._dialect.parse(line.decode(errors="replace"))
-            if said is not None and not (block.head and isinstance(said.event, Stats)):
-                self._matched[said.event.kind] += not block.head
-                self._told.take(said, block.time, self._clock.time())
+        for heard in self._listener.hear(block.data, block.name):
+            if block.head:
+                self._told.learn(heard.said)
+                continue
+            self._matched[heard.said.event.kind] += 1
+            self._told.take(heard.said, block.time if heard.time is None else heard.time, self._clock.time())
+        self._recognise()
+
+    def _recognise(self) -> None:
+        dialect = self._listener.dialect
+        if dialect is not None and dialect.name != self._recognised:
+            self._recognised = dialect.name
+            self._report(dialect.name)
 
     def _state(self, position: Position) -> LogState:
         self._told.settle()
-        return LogState(position, self._log.counters, self._matched, self._told)
+        unfinished = self._listener.unfinished
+        return LogState(position, self._log.counters, self._matched, self._told, self._recognised, unfinished)
 
 
 def source_name(server: str) -> str:

@@ -1,58 +1,94 @@
-"""What a server's log has told so far: the last report of each engine, and what was said at the start.
+"""What a server's log has told so far: the last report of each engine, what was counted, what was said at the start.
 
 It is kept over a restart with the position in the log: what was told before that will not be told again.
 """
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any
 
-from solpi_exporter.engine.dialect import Capacity, Event, Said, Setting, Stats
-from solpi_exporter.engine.reading import EngineFacts, EngineReading
+from solpi_exporter.engine.dialects.dialect import (
+    ALL,
+    TROUBLES,
+    Capacity,
+    Iteration,
+    Preemption,
+    Said,
+    Setting,
+    Stats,
+    Transfer,
+    Trouble,
+    Values,
+)
+from solpi_exporter.engine.reading import EngineFacts, EngineReading, EngineTroubles
+from solpi_exporter.engine.stamp import stamp_time
 
-DAY = 86400.0  # by which a zone may put a stamp ahead
-
-# What a server says before its engine's start line, which therefore does not end it.
-TOLD_BEFORE = ("version", "block_size")
+# Counters that are the log's alone; of all others an endpoint, where one is configured, is the one origin.
+LOGS_OWN = frozenset({"preemptions_at_least", "iterations", "iteration_seconds"})
+DEATH = "engine_dead"  # after which the last reports are those of a server that is no more
+LARGEST = frozenset({"preemptions_at_least"})  # told as totals, by schedulers that each count their own
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """An engine's last report: attributes of EngineReading, and when it was written (Unix seconds)."""
+    """An engine's last report: attributes of EngineReading; Unix seconds of when it was written, None if not known."""
 
     values: Mapping[str, float]
-    time: float
+    time: float | None
 
 
 @dataclass(slots=True)
 class Told:
-    """Reports and capacities by engine, facts by name, process ids by role."""
+    """Reports, capacities and counters by engine, facts by name, process ids by role, trouble by kind.
+
+    `last` is the engine that reported last; `started` are those that have started since the server did, and `fresh` the
+    facts that were told since one of them has.
+    """
 
     facts: dict[str, str] = field(default_factory=dict)
     pids: dict[str, int] = field(default_factory=dict)
     reports: dict[str, Report] = field(default_factory=dict)
     capacities: dict[str, Capacity] = field(default_factory=dict)
+    counted: dict[str, dict[str, float]] = field(default_factory=dict)
+    troubles: dict[str, int] = field(default_factory=dict)
+    last: str = "0"
+    started: list[str] = field(default_factory=list)
+    fresh: list[str] = field(default_factory=list)
 
     def take(self, said: Said, written: float | None, now: float) -> None:
         """Take in what one line says; `written` is when, None for a past that only its own stamp tells."""
-        self._apply(said.event, written, now)
-        if said.pid is not None:
-            self.pids[said.role] = said.pid
+        time = stamp_time(said.stamp, now) if written is None else written
+        in_order = written is not None  # history may be read in any order; what is seen being written holds
+        match said.event:
+            case Stats(engine, values, counted, companion):
+                self._name(engine, companion=companion)
+                self._report(self.last, values, time, in_order=in_order, add=companion)
+                self._count(self.last, counted)
+            case Iteration(engine, seconds, values):
+                self._report(engine, values, time, in_order=in_order, add=True)
+                self._count(engine, {} if seconds is None else {"iterations": 1.0, "iteration_seconds": seconds})
+            case Transfer(_, counted, values):
+                self._report(self.last, values, time, in_order=in_order, add=True)
+                self._count(self.last, counted)
+            case Preemption(engine, count, at_least):
+                self._count(engine, {"preemptions_at_least": at_least} if at_least else {"preemptions": count})
+                self._note_trouble("preemption")
+            case Trouble(what):
+                self._note_trouble(what)
+                if what == DEATH:
+                    self.reports.clear()
+        self.learn(said)
 
-    def _apply(self, event: Event, written: float | None, now: float) -> None:
-        match event:
-            case Stats():
-                time = stamp_time(event.stamp, now) if written is None else written
-                last = self.reports.get(event.engine)
-                # History may be read in any order; what is seen being written holds, also after the clock was set back.
-                if written is not None or last is None or time >= last.time:
-                    self.reports[event.engine] = Report(event.values, time)
-            case Capacity():
-                self.capacities[event.engine] = event
+    def learn(self, said: Said) -> None:
+        """Take in what a line says of the start, and nothing else: all of what was written before we came."""
+        match said.event:
+            case Capacity() as capacity:
+                self._measure(capacity)
             case Setting(values, server, engine):
                 self._begin(server=server, engine=engine)
-                self.facts.update(values)
+                self._note(values, own=engine is not None)
+        if said.pid is not None:
+            self.pids[said.role] = said.pid
 
     def settle(self) -> None:
         """Read the values of the last reports, which a dialect may have left unread, so that they can be kept."""
@@ -60,44 +96,116 @@ class Told:
             if not isinstance(report.values, dict):
                 self.reports[engine] = Report(dict(report.values), report.time)
 
+    # What a line changes.
+
+    def _name(self, engine: str, *, companion: bool) -> None:
+        """Note whom a line speaks of. One that does not say so speaks of the one engine, or of all that there are."""
+        if engine:
+            self.last = engine
+        elif not companion:
+            self.last = ALL if len(self.capacities) > 1 else "0"
+
+    def _report(self, engine: str, values: Values, time: float | None, *, in_order: bool, add: bool) -> None:
+        last = self.reports.get(engine)
+        if last is None:
+            self.reports[engine] = Report(values, time)
+        elif in_order or (time or 0.0) >= (last.time or 0.0):
+            self.reports[engine] = Report({**last.values, **values} if add else values, time)
+
+    def _count(self, engine: str, amounts: Values) -> None:
+        if amounts:
+            totals = self.counted.setdefault(engine, {})
+            for name, amount in amounts.items():
+                before = totals.get(name, 0.0)
+                totals[name] = max(before, amount) if name in LARGEST else before + amount
+
+    def _note_trouble(self, what: str) -> None:
+        self.troubles[what] = self.troubles.get(what, 0) + 1
+
+    def _measure(self, told: Capacity) -> None:
+        """Take in a size; what one line leaves open, another one may have told."""
+        known = self.capacities.get(told.engine, Capacity(told.engine))
+        self.capacities[told.engine] = Capacity(
+            told.engine,
+            tokens=known.tokens if told.tokens is None else told.tokens,
+            blocks=known.blocks if told.blocks is None else told.blocks,
+            concurrency=known.concurrency if told.concurrency is None else told.concurrency,
+        )
+        self._note(told.facts)
+
+    def _note(self, facts: Mapping[str, str], *, own: bool = False) -> None:
+        """Take in facts; an engine's `own` are those of its start line, and end with it."""
+        self.facts.update(facts)
+        if not own:
+            self.fresh += [name for name in facts if name not in self.fresh]
+
     def _begin(self, *, server: bool, engine: str | None) -> None:
         """Forget what a server, or an engine, that starts had said before."""
         if server:
-            for each in (self.facts, self.reports, self.capacities, self.pids):
+            for each in (self.facts, self.reports, self.capacities, self.pids, self.started, self.fresh):
                 each.clear()
+            for totals in self.counted.values():
+                self._reset(totals)
         if engine is not None:
-            self.reports.pop(engine, None)
-            self.capacities.pop(engine, None)
-            self.facts = {name: self.facts[name] for name in TOLD_BEFORE if name in self.facts}
+            self._begin_engine(engine)
 
-    def engines(self, server: str) -> Iterator[EngineReading]:
-        """Yield what each engine said last."""
-        for engine in sorted(self.reports.keys() | self.capacities.keys()):
-            report = self.reports.get(engine)
+    def _begin_engine(self, engine: str) -> None:
+        """Forget what the engine before it had said; one that starts for a second time, without its server, all else.
+
+        The server tells some of its settings before its engines start, and engines start one after the other.
+        """
+        self.reports.pop(engine, None)
+        self.capacities.pop(engine, None)
+        self._reset(self.counted.get(engine, {}))
+        if engine in self.started:
+            self.facts = {name: self.facts[name] for name in self.fresh if name in self.facts}
+            self.started.clear()
+        self.started.append(engine)
+        self.fresh.clear()
+
+    @staticmethod
+    def _reset(totals: dict[str, float]) -> None:
+        """Let those begin anew that the engine itself counts from its start."""
+        for name in LARGEST & totals.keys():
+            totals[name] = 0.0
+
+    # What is known now.
+
+    def engines(self, server: str, *, counters: bool) -> Iterator[EngineReading]:
+        """Yield what each engine said last; without `counters`, only those that no endpoint has."""
+        for engine in sorted(self.reports.keys() | self.capacities.keys() | self.counted.keys()):
+            report, capacity = self.reports.get(engine), self.capacities.get(engine)
             known: dict[str, Any] = {} if report is None else dict(report.values)
+            totals: dict[str, Any] = dict(self.counted.get(engine, {}))
             yield EngineReading(
                 server=server,
                 engine=engine,
-                kv_cache_capacity_tokens=self._capacity_tokens(engine),
+                kv_cache_capacity_tokens=self._capacity_tokens(capacity),
+                max_concurrency=None if capacity is None else capacity.concurrency,
                 mean_token_seconds=_mean_token_seconds(known),
                 last_report_time=None if report is None else report.time,
                 **known,
+                **{name: total for name, total in totals.items() if counters or name in LOGS_OWN},
             )
 
-    def start(self, server: str) -> Iterator[EngineFacts]:
-        """Yield what was said at the start, if anything was."""
-        if self.facts or self.pids:
+    def start(self, server: str, software: str) -> Iterator[EngineFacts]:
+        """Yield what was said at the start, and in whose words, if anything is known."""
+        if self.facts or self.pids or software:
             settings = {name: value for name, value in self.facts.items() if name not in ("version", "model")}
             yield EngineFacts(
                 server,
+                software,
                 self.facts.get("version"),
                 self.facts.get("model"),
                 tuple(settings.items()),
                 tuple(self.pids.values()),
             )
 
-    def _capacity_tokens(self, engine: str) -> float | None:
-        capacity = self.capacities.get(engine)
+    def trouble(self, server: str) -> EngineTroubles:
+        """Return how often the log spoke of each kind of trouble."""
+        return EngineTroubles(server, {what: float(self.troubles.get(what, 0)) for what in TROUBLES})
+
+    def _capacity_tokens(self, capacity: Capacity | None) -> float | None:
         block_size = self.facts.get("block_size")
         if capacity is None or capacity.tokens is not None or capacity.blocks is None or block_size is None:
             return None if capacity is None else capacity.tokens
@@ -108,20 +216,3 @@ def _mean_token_seconds(values: Mapping[str, float]) -> float | None:
     """Return the mean time between a request's tokens: Little's law over the log's interval; None when idle."""
     running, rate = values.get("running"), values.get("generation_tokens_per_second")
     return running / rate if running and rate else None
-
-
-def stamp_time(stamp: str, now: float) -> float:
-    """Return the Unix time of a line that was not seen being written, by its own stamp `MM-DD HH:MM:SS`.
-
-    The stamp has neither year nor zone: the host's zone and the latest year that does not lie ahead are taken.
-    """
-    month, day, hour, minute, second = (int(stamp[begin : begin + 2]) for begin in range(0, 14, 3))
-    this_year = datetime.fromtimestamp(now).year
-    for year in (this_year + 1, this_year, this_year - 1):
-        try:
-            moment = datetime(year, month, day, hour, minute, second).timestamp()
-        except ValueError:  # 29 February of another year
-            continue
-        if moment <= now + DAY:
-            return min(moment, now)
-    return now

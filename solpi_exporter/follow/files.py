@@ -114,7 +114,7 @@ class FileFollower:
             for lines in one.read():
                 if one.retired is not None:
                     one.retired = self._clock.monotonic()  # it is written on, as behind a shell's redirection
-                yield Block(lines, self._clock.time() if one.live else None)
+                yield Block(lines, self._clock.time() if one.live else None, one.name)
             one.live = True
             if untouched is not None:  # or it was cut, and written again, between that look and the read
                 yield from self._read_all(self._generations.add_before(one, untouched, rest=False))
@@ -234,7 +234,7 @@ class FileFollower:
             return
         finally:
             one.live = True
-        yield Block(head, time=None, head=True)
+        yield Block(head, None, one.name, head=True)
 
     def _retire(self, named: Named, now: float) -> Iterator[Block]:
         """Look after the files that have lost their name; of too many, the oldest go first."""
@@ -262,4 +262,4 @@ class FileFollower:
         except (Cut, OSError):  # which the next read meets as well
             return
         if rest:
-            yield Block(rest, None)
+            yield Block(rest, None, one.name)

@@ -11,11 +11,13 @@ from solpi_exporter.follow.position import Position
 class Block:
     """Complete lines. `time` is when they were written (Unix), None for a past that only their own stamps can tell.
 
-    `head` marks the start of a log that was joined late: shown for its start-up facts, and not counted.
+    `name` is the log that they were written to. `head` marks the start of a log that was joined late: shown for its
+    start-up facts, and not counted.
     """
 
     data: bytes
     time: float | None
+    name: str = ""
     head: bool = False
 
 

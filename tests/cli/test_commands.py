@@ -109,7 +109,8 @@ def test_once_prints_an_exposition_and_nothing_else(tool: Callable[[str], str]) 
 
     assert result.returncode == 0
     assert 'solpi_log_lines_total{server="c-kv-pressure"} 1210.0' in result.stdout
-    assert 'solpi_engine_info{model="llama-8b-shape",server="c-kv-pressure",version="0.24.0"} 1.0' in result.stdout
+    info = 'solpi_engine_info{model="llama-8b-shape",server="c-kv-pressure",software="vllm",version="0.24.0"} 1.0'
+    assert info in result.stdout
     check = subprocess.run(
         [tool("promtool"), "check", "metrics"], input=result.stdout, capture_output=True, text=True, check=False
     )

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from solpi_exporter.demo.recording import RUNS, RecordedMetrics, frames_of, load_device, load_run, timed_lines
-from solpi_exporter.engine.endpoint import parse
+from solpi_exporter.engine.scraped import parse
 from solpi_exporter.gpu.driver import Device
 from solpi_exporter.gpu.fields import FIELDS
 from solpi_exporter.gpu.origins import Call

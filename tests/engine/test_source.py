@@ -1,5 +1,6 @@
 """An engine's log as a source."""
 
+import json
 import os
 import time
 from collections.abc import Iterator
@@ -10,10 +11,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from solpi_exporter.engine.dialects.dialect import KINDS
+from solpi_exporter.engine.dialects.table import AUTO, chosen
+from solpi_exporter.engine.dialects.vllm import VLLM
+from solpi_exporter.engine.listener import Listener
 from solpi_exporter.engine.progress import METRICS
 from solpi_exporter.engine.reading import EngineReading
 from solpi_exporter.engine.source import LogSource, LogState
-from solpi_exporter.engine.vllm import VLLM
 from solpi_exporter.follow.files import FileFollower
 from solpi_exporter.follow.lines import Block
 from solpi_exporter.source import SourceError
@@ -40,7 +44,8 @@ class Log:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.clock = FakeClock()
-        self.dead = self.full = False
+        self.dead = self.full = self.has_endpoint = False
+        self.recognised: list[str] = []
         self.saved: LogState | None = None
         self.saves: list[bool] = []
         self.follower: FileFollower | None = None
@@ -67,12 +72,14 @@ class Log:
         self.source = LogSource(
             "s",
             self.follower,
-            VLLM,
+            Listener(chosen(AUTO), AUTO, () if self.saved is None else self.saved.unfinished),
             self.clock,
             timeout=30.0,
             is_dead=lambda: self.dead,
             saved=self.saved,
             save=self.save,
+            counters=not self.has_endpoint,
+            report=self.recognised.append,
         )
 
     def save(self, state: LogState, often: bool) -> bool:
@@ -158,7 +165,7 @@ def test_facts_are_found_in_the_head_of_a_log_joined_late(log: Log) -> None:
 
     shown = log.poll()
 
-    assert shown["solpi_engine_info"] == {("s", "0.24.0", "m"): 1.0}
+    assert shown["solpi_engine_info"] == {("s", "vllm", "0.24.0", "m"): 1.0}
     assert shown["solpi_engine_setting_info"] == {("s", "enforce_eager", "True"): 1.0}
     assert shown["solpi_engine_kv_cache_capacity_tokens"] == {("s", "0"): 8192.0}
     assert "solpi_engine_requests" not in shown
@@ -175,7 +182,7 @@ def test_an_engine_that_starts_anew_ends_what_the_old_one_said(log: Log) -> None
 
     assert "solpi_engine_requests" not in shown
     assert "solpi_engine_kv_cache_capacity_tokens" not in shown
-    assert shown["solpi_engine_info"] == {("s", "0.25.0", "m"): 1.0}
+    assert shown["solpi_engine_info"] == {("s", "vllm", "0.25.0", "m"): 1.0}
 
 
 def test_a_server_that_starts_anew_ends_everything(log: Log) -> None:
@@ -190,7 +197,7 @@ def test_a_server_that_starts_anew_ends_everything(log: Log) -> None:
 
     assert "solpi_engine_setting_info" not in shown
     assert "solpi_engine_kv_cache_capacity_tokens" not in shown
-    assert shown["solpi_engine_info"] == {("s", "0.25.0", "m"): 1.0}
+    assert shown["solpi_engine_info"] == {("s", "vllm", "0.25.0", "m"): 1.0}
 
 
 def test_one_engine_of_several_starts_for_itself(log: Log) -> None:
@@ -285,7 +292,9 @@ def test_following_is_counted(log: Log) -> None:
 
     assert shown["solpi_log_lines_total"] == {("s",): 3}
     assert shown["solpi_log_bytes_total"] == {("s",): os.path.getsize(log.path)}
-    assert shown["solpi_log_matched_lines_total"] == {("s", "stats"): 1, ("s", "capacity"): 0, ("s", "setting"): 1}
+    matched = shown["solpi_log_matched_lines_total"]
+    assert {kind: count for (_, kind), count in matched.items() if count} == {"stats": 1, "setting": 1}
+    assert {kind for _, kind in matched} == set(KINDS)
     assert shown["solpi_log_lag_bytes"] == {("s",): 0}
     assert {metric.name for metric in METRICS} <= shown.keys()
 
@@ -319,7 +328,7 @@ def test_a_daemon_that_is_killed_is_succeeded_by_one_that_goes_on(log: Log) -> N
     assert shown["solpi_log_lines_total"] == {("s",): 4.0}
     assert then["solpi_log_lines_total"] == {("s",): 6.0}
     assert then["solpi_log_matched_lines_total"][("s", "stats")] == 2.0
-    assert then["solpi_engine_info"] == shown["solpi_engine_info"] == {("s", "0.24.0", "m"): 1.0}
+    assert then["solpi_engine_info"] == shown["solpi_engine_info"] == {("s", "vllm", "0.24.0", "m"): 1.0}
     assert then["solpi_engine_kv_cache_capacity_tokens"] == {("s", "0"): 8192.0}
     assert then["solpi_engine_requests"][("s", "0", "running")] == 8.0
 
@@ -417,3 +426,73 @@ def test_a_log_that_ends_in_the_poll_that_reads_it_is_saved(log: Log, monkeypatc
 
     assert log.saved is not None
     assert log.saved.told.reports["0"].values["running"] == 8.0
+
+
+def docker(text: str, time: str = "2026-11-20T06:05:05Z") -> str:
+    return json.dumps({"log": text, "stream": "stdout", "time": time}, separators=(",", ":"))
+
+
+def test_a_containers_log_is_as_old_as_its_records(log: Log) -> None:
+    """The runtime's time has a year and a zone; it is that of the line, seen being written or not."""
+    log.write(docker(f"{START}\n"), docker(f"{stats(4, 100.0)}\n"))
+
+    shown = log.poll()
+
+    then = datetime.fromisoformat("2026-11-20T06:05:05+00:00").timestamp()
+    assert shown["solpi_engine_last_report_timestamp_seconds"] == {("s", "0"): then}
+    assert shown["solpi_engine_requests"][("s", "0", "running")] == 4.0
+
+
+def test_the_rest_of_a_line_that_was_cut_by_a_kill_is_no_line(log: Log) -> None:
+    """A prompt above 16 KiB comes in pieces, and the second one may begin like a report."""
+    log.write(docker(f"{HEAD}Received request x: " + "x" * 16384))
+    log.poll()
+
+    log.follow()
+    log.write(docker(f"{stats(666, 1.0)}\n"))
+    assert "solpi_engine_requests" not in log.poll()
+
+    log.write(docker(f"{stats(4, 100.0)}\n"))
+    assert log.poll()["solpi_engine_requests"][("s", "0", "running")] == 4.0
+
+
+def test_the_engine_is_recognised_once_and_said(log: Log) -> None:
+    """By its first line that reports something; a silent log is still that engine's after a restart."""
+    log.write("nothing", SIZE)
+    log.poll()
+    log.write(stats(4, 100.0))
+    log.poll()
+    assert log.recognised == ["vllm"]
+
+    log.follow()
+    shown = log.poll()
+
+    assert log.recognised == ["vllm"]
+    assert {labels[1] for labels in shown["solpi_engine_info"]} == {"vllm"}
+
+
+def test_what_the_log_counts_is_an_endpoints_where_there_is_one(log: Log) -> None:
+    """A retraction of SGLang's is in both: counted by the log alone only where there is no endpoint."""
+    retraction = (
+        "[2026-10-30 09:02:00] KV cache pool is full. Retract requests. #retracted_reqs: 2, #new_token_ratio: 1"
+    )
+    log.write("[2026-10-30 09:01:07] Decode batch, #running-req: 3, #token: 9000, token usage: 0.02, #queue-req: 0")
+    assert log.poll()["solpi_engine_preemptions_total"] == {("s", "0"): 0.0}
+    log.write(retraction)
+    assert log.poll()["solpi_engine_preemptions_total"] == {("s", "0"): 2.0}
+
+    log.has_endpoint = True
+    log.follow()
+
+    assert "solpi_engine_preemptions_total" not in log.poll()
+    assert log.poll()["solpi_engine_errors_total"][("s", "preemption")] == 1.0
+
+
+def test_trouble_is_counted_from_0_on(log: Log) -> None:
+    """Each kind is there before it comes, or increase() would miss the first."""
+    log.write("nothing")
+    assert set(log.poll()["solpi_engine_errors_total"].values()) == {0.0}
+
+    log.write("(EngineCore pid=8) ERROR 11-29 15:45:03 [core.py:1586] EngineCore encountered a fatal error.")
+
+    assert log.poll()["solpi_engine_errors_total"][("s", "engine_dead")] == 1.0

@@ -90,12 +90,12 @@ def test_from_the_end_only_what_comes_later_counts(following: Following) -> None
     """The existing lines are shown once as a head, for start-up facts, and are not counted as lines."""
     following.append("ENGINE STARTS\nold\n")
     following.start(from_beginning=False)
-    assert following.blocks() == [Block(b"ENGINE STARTS\nold\n", time=None, head=True)]
+    assert following.blocks() == [Block(b"ENGINE STARTS\nold\n", None, str(following.path), head=True)]
     assert following.follower.counters.lines == 0
 
     following.append("new\n")
 
-    assert following.blocks() == [Block(b"new\n", time=following.clock.time())]
+    assert following.blocks() == [Block(b"new\n", following.clock.time(), str(following.path))]
 
 
 def test_the_head_begins_with_the_last_start(following: Following) -> None:

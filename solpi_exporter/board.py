@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import TypeVar
 
 from solpi_exporter.metric import Sample
-from solpi_exporter.source import Reading, SourceAbsent, SourceError
+from solpi_exporter.source import OriginGone, Reading, SourceAbsent, SourceError
 
 Kind = TypeVar("Kind")
 
@@ -142,22 +142,27 @@ class Board:
             self._replace(new, changed=old.state is not State.OK or old.readings != new.readings)
 
     def fail(self, source: str, error: Exception, now: float) -> None:
-        """Withdraw the source's gauges after a poll that ended with `error` at `now` (monotonic)."""
+        """Withdraw the source's gauges after a poll that ended with `error` at `now` (monotonic).
+
+        And its totals, where the error says that they were somebody else's.
+        """
         with self._lock:
             old = self._entries[source]
             never_there = isinstance(error, SourceAbsent) and old.time is None
             state = State.ABSENT if never_there else State.DOWN
             notices = error.readings if isinstance(error, SourceError) else ()
+            readings = () if isinstance(error, OriginGone) else old.readings
             new = replace(
                 old,
                 state=state,
+                readings=readings,
                 notices=notices,
                 seconds=_elapsed(old, now),
                 since=None,
                 late=False,
                 polls=old.counted(Outcome.FAILURE),
             )
-            self._replace(new, changed=old.state is not state or old.notices != notices)
+            self._replace(new, changed=old.state is not state or old.notices != notices or old.readings != readings)
 
     def expire(self, now: float) -> list[str]:
         """Mark every source whose poll has been in flight for longer than its timeout; return their names."""

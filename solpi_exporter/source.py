@@ -56,6 +56,10 @@ class SourceError(Exception):
         self.readings = tuple(readings)
 
 
+class OriginGone(SourceError):
+    """What was counted is another process's to tell: while it does not answer, its totals are not known either."""
+
+
 class SourceAbsent(SourceError):
     """The thing to be read is not there at all: no driver, no torch. Not an outage unless it once was."""
 

@@ -1,7 +1,7 @@
 """What every source said last, and how it fares."""
 
 from solpi_exporter.board import Board, Entry, Outcome, State
-from solpi_exporter.source import SourceAbsent, SourceError
+from solpi_exporter.source import OriginGone, SourceAbsent, SourceError
 from tests.fakes import FakeReading, values
 
 
@@ -155,3 +155,14 @@ def test_what_is_set_aside_may_show_what_is_known() -> None:
         "solpi_test_value": {("x",): 1.0},
         "solpi_test_events_total": {("x",): 7.0},
     }
+
+
+def test_totals_of_another_process_go_with_it() -> None:
+    """What it counted until now is not known while it does not answer; from another origin they would fall."""
+    board = board_with()
+    board.succeed("a", [FakeReading("x", 1.0, events=7.0)], now=1.0, wall=100.0)
+
+    board.fail("a", OriginGone("no answer", [FakeReading("up", 0.0)]), now=2.0)
+
+    assert values(list(entry(board).samples()))["solpi_test_value"] == {("up",): 0.0}
+    assert ("x",) not in values(list(entry(board).samples())).get("solpi_test_events_total", {})

@@ -52,6 +52,8 @@ def read(logs: tuple[str, ...], dialect: str, envelope: str) -> None:
 @contextmanager
 def _opened(name: str) -> Iterator[IO[bytes]]:
     if name == STANDARD_INPUT:
+        if sys.stdin is None:
+            raise Fatal("-: standard input is closed")
         yield sys.stdin.buffer
         return
     with FileIO(name) as file:
@@ -67,4 +69,9 @@ def _print(transcript: Transcript, file: IO[bytes], name: str) -> None:
 
 
 def _write(report: dict[str, Any]) -> None:
-    click.echo(json.dumps(report))
+    try:
+        click.echo(json.dumps(report))
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise Fatal(f"standard output: cannot be written: {error.strerror}") from error

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from solpi_exporter.engine.reading import EngineReading, EngineUp
 from solpi_exporter.engine.scraped import parse
-from solpi_exporter.source import SourceError
+from solpi_exporter.source import OriginGone
 
 LIMIT = 16 << 20  # bytes of an answer; a large server's is a few hundred kB
 OK = 200
@@ -72,13 +72,13 @@ class EndpointSource:
         self._show_histograms = show_histograms
 
     def poll(self) -> list[EngineReading | EngineUp]:
-        """Read the endpoint once; raise SourceError, which says that the engine is not up, when it does not answer."""
+        """Read the endpoint once; raise OriginGone, which says that the engine is not up, when it does not answer."""
         try:
             text = fetch(self._url, self._fetch_timeout)
             readings = list(parse(text, self._server, show_histograms=self._show_histograms))
         except (OSError, HTTPException, ValueError) as error:
             self.refused = isinstance(error, ConnectionRefusedError)
-            raise SourceError(
+            raise OriginGone(
                 f"{self._url} gives no metrics ({error}): is server {self._server} up, and its metrics_url right?",
                 [EngineUp(self._server, False)],
             ) from error

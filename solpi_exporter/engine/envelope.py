@@ -68,6 +68,7 @@ class Unwrapper:
         self._envelope = envelope
         self._unfinished: dict[str, dict[str, bytearray]] = {}
         self._cut = set(unfinished)
+        self._forms: dict[str, _Format] = {}
 
     @property
     def unfinished(self) -> list[Origin]:
@@ -75,21 +76,38 @@ class Unwrapper:
         here = ((name, stream) for name, streams in self._unfinished.items() for stream in streams)
         return sorted({*self._cut, *here})
 
+    def pass_over(self, name: str, unfinished: Iterable[Origin]) -> None:
+        """Let the rest of lines of a log be passed over, and of no others of it."""
+        self._cut = {*(one for one in self._cut if one[0] != name), *unfinished}
+
     def lines(self, data: bytes, name: str, candidates: Candidates) -> Iterator[Line]:
         """Yield those lines of a block of complete raw lines that may report something. To be read to its end.
 
         `name` is the log that all of the block is of. What `candidates` looks for must read the same inside JSON text:
         ASCII without quotes (but a first one), backslashes, and `<>&`.
         """
-        form = _recognised(data) if self._envelope == "auto" else FORMATS.get(self._envelope)
+        form = self._form(data, name)
         if form is None:
             yield from (Line(text, None) for text in candidates(data))
             return
-        is_fast = not self._cut and name not in self._unfinished and form.are_whole(data)
+        is_in_pieces = name in self._unfinished or any(log == name for log, _ in self._cut)
+        is_fast = not is_in_pieces and form.are_whole(data)
         records = candidates(data) if is_fast else data.split(b"\n")
         for piece in filter(None, map(form.read, records)):
             if text := self._join(piece, name):
                 yield from (Line(line, _seconds(piece.time)) for line in candidates(text + b"\n"))
+
+    def _form(self, data: bytes, name: str) -> _Format | None:
+        """Return the envelope of a block; one whose first line is damaged is in that of the blocks before."""
+        if self._envelope != "auto":
+            return FORMATS.get(self._envelope)
+        form = _recognised(data)
+        if form is None and name in self._forms:
+            last = data[data.rfind(b"\n", 0, -1) + 1 : -1]
+            form = None if self._forms[name].read(last) is None else self._forms[name]
+        if form is not None:
+            self._forms[name] = form
+        return form
 
     def _join(self, piece: _Piece, name: str) -> bytes | None:
         """Return the line that a piece ends; None for a piece that ends none, or one that is too long or cut."""

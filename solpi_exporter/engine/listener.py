@@ -30,6 +30,7 @@ class Listener:
         self.dialect = dialects[0] if len(dialects) == 1 else None
         self._dialects = tuple(dialects)
         self._markers = tuple({marker for dialect in dialects for marker in dialect.markers})
+        self._envelope = envelope
         self._unwrapper = Unwrapper(envelope, unfinished)
 
     @property
@@ -38,8 +39,33 @@ class Listener:
         return self._unwrapper.unfinished
 
     def hear(self, data: bytes, name: str) -> Iterator[Heard]:
-        """Yield what a block of complete lines of the log `name` reports."""
-        for line in self._unwrapper.lines(data, name, self._candidates):
+        """Yield what a block of complete lines of the log `name` reports.
+
+        Where that is nothing, another engine may start in it, under the same name as the one before.
+        """
+        is_silent = True
+        for heard in self._hear(data, name, self._unwrapper):
+            is_silent = False
+            yield heard
+        if is_silent and self._is_replaced_in(data):
+            self.dialect = None
+            yield from self._hear(data, name, Unwrapper(self._envelope))
+
+    def hear_before(self, data: bytes, name: str) -> Iterator[Heard]:
+        """Yield what a block reports that was written before the first one that is to be heard.
+
+        Of a line that is unfinished at the end of the last such block, the rest is passed over.
+        """
+        unwrapper = Unwrapper(self._envelope)
+        yield from self._hear(data, name, unwrapper)
+        self._unwrapper.pass_over(name, unwrapper.unfinished)
+
+    def _is_replaced_in(self, data: bytes) -> bool:
+        others = [one for one in self._dialects if one is not self.dialect]
+        return self.dialect is not None and any(one.starts_in(data) for one in others)
+
+    def _hear(self, data: bytes, name: str, unwrapper: Unwrapper) -> Iterator[Heard]:
+        for line in unwrapper.lines(data, name, self._candidates):
             text, time = line.text.decode(errors="replace"), line.time
             said = self._parse(text)
             if said is None:
@@ -52,7 +78,9 @@ class Listener:
     def _candidates(self, data: bytes) -> Iterator[bytes]:
         if self.dialect is not None:
             return self.dialect.candidates(data)
-        return (line for line in data.split(b"\n") if any(marker in line for marker in self._markers))
+        present = [marker for marker in self._markers if marker in data]
+        lines = data.split(b"\n") if present else []
+        return (line for line in lines if any(marker in line for marker in present))
 
     def _parse(self, text: str) -> Said | None:
         if self.dialect is not None:

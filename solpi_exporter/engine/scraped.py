@@ -100,6 +100,7 @@ HISTOGRAMS: Mapping[str, str] = {
 }
 FINISHED = ("vllm:request_success_total", "trtllm_request_success_total")
 CACHE = "vllm:cache_config_info"
+V1_USAGE = "vllm:kv_cache_usage_perc"
 BLOCKS = ("trtllm_kv_cache_max_blocks", "trtllm_kv_cache_tokens_per_block")  # their product is the capacity
 # Every rank of SGLang copies its own share of these; of everything else each tells the same, all of it.
 SHARED_OUT = frozenset(series.name for series in SERIES if series.name.startswith(("sglang:hicache", "sglang:load")))
@@ -118,11 +119,11 @@ class _Buckets:
     """A histogram being put together from its samples, summed over labels other than the engine."""
 
     counts: dict[float, float] = field(default_factory=lambda: defaultdict(float))
-    sum: float = 0.0
+    sum: float | None = None
 
     def distribution(self) -> Distribution | None:
-        """Return what was told; None without the bucket that holds everything."""
-        if math.inf not in self.counts:
+        """Return what was told; None without the sum, or the bucket that holds everything."""
+        if math.inf not in self.counts or self.sum is None:
             return None
         bounds = sorted(bound for bound in self.counts if bound != math.inf)
         counts = tuple(self.counts[bound] for bound in bounds)
@@ -137,7 +138,7 @@ class _Engine:
     finished: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     buckets: dict[str, _Buckets] = field(default_factory=lambda: defaultdict(_Buckets))
     blocks: dict[str, float] = field(default_factory=dict)
-    capacity: dict[str, float] = field(default_factory=dict)
+    cache: Mapping[str, str] = field(default_factory=dict)
 
     def add(self, sample: Sample) -> None:
         if sample.name in _SAMPLES:
@@ -145,7 +146,7 @@ class _Engine:
         elif sample.name in FINISHED:
             self.finished[sample.labels.get("finished_reason", "")] += sample.value
         elif sample.name == CACHE:
-            self.capacity = _capacity(sample.labels)
+            self.cache = sample.labels
         elif sample.name in BLOCKS:
             self.blocks[sample.name] = sample.value
         else:
@@ -161,12 +162,12 @@ class _Engine:
     def _add_bucket(self, sample: Sample) -> None:
         name, _, part = sample.name.rpartition("_")
         if name in HISTOGRAMS and part == "sum":
-            self.buckets[name].sum += sample.value
+            self.buckets[name].sum = (self.buckets[name].sum or 0.0) + sample.value
         elif name in HISTOGRAMS and part == "bucket" and "le" in sample.labels:
             self.buckets[name].counts[float(sample.labels["le"])] += sample.value
 
     def reading(self, server: str, engine: str, *, show_histograms: bool) -> EngineReading:
-        known: dict[str, Any] = dict(self.capacity)
+        known: dict[str, Any] = _capacity(self.cache, with_blocks=not any(one.name == V1_USAGE for one in self.values))
         if len(self.blocks) == len(BLOCKS):
             known["kv_cache_capacity_tokens"] = math.prod(self.blocks.values())
         for series in SERIES:
@@ -179,10 +180,13 @@ class _Engine:
         return EngineReading(server=server, engine=engine, finished=finished, show_histograms=show_histograms, **known)
 
 
-def _capacity(labels: Mapping[str, str]) -> dict[str, float]:
-    """Return what vLLM's cache settings say of capacity, by attribute."""
+def _capacity(labels: Mapping[str, str], *, with_blocks: bool) -> dict[str, float]:
+    """Return what vLLM's cache settings say of capacity, by attribute.
+
+    V1 has hybrid models and context parallelism, where the blocks do not tell it.
+    """
     tokens, blocks, size = (_number(labels, key) for key in ("kv_cache_size_tokens", "num_gpu_blocks", "block_size"))
-    if tokens is None and blocks is not None and size is not None:
+    if with_blocks and tokens is None and blocks is not None and size is not None:
         tokens = blocks * size
     told = {"kv_cache_capacity_tokens": tokens, "max_concurrency": _number(labels, "kv_cache_max_concurrency")}
     return {attribute: value for attribute, value in told.items() if value is not None}

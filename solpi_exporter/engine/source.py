@@ -80,7 +80,7 @@ class LogSource:
         self._server = server
         self._log = log
         self._listener = listener
-        self._recognised = None if saved is None else saved.dialect
+        self._recognised = listener.dialect.name if listener.dialect else None if saved is None else saved.dialect
         self._counters = counters
         self._report = report
         self._clock = clock
@@ -120,12 +120,13 @@ class LogSource:
         self._begun = True
 
     def _take(self, block: Block) -> None:
-        for heard in self._listener.hear(block.data, block.name):
-            if block.head:
+        if block.head:
+            for heard in self._listener.hear_before(block.data, block.name):
                 self._told.learn(heard.said)
-                continue
+        for heard in () if block.head else self._listener.hear(block.data, block.name):
             self._matched[heard.said.event.kind] += 1
-            self._told.take(heard.said, block.time if heard.time is None else heard.time, self._clock.time())
+            written = block.time if heard.time is None else heard.time
+            self._told.take(heard.said, written, self._clock.time(), block.name, live=block.time is not None)
         self._recognise()
 
     def _recognise(self) -> None:

@@ -4,7 +4,7 @@ It is kept over a restart with the position in the log: what was told before tha
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from solpi_exporter.engine.dialects.dialect import (
@@ -26,6 +26,7 @@ from solpi_exporter.engine.stamp import stamp_time
 # Counters that are the log's alone; of all others an endpoint, where one is configured, is the one origin.
 LOGS_OWN = frozenset({"preemptions_at_least", "iterations", "iteration_seconds"})
 DEATH = "engine_dead"  # after which the last reports are those of a server that is no more
+KNOWN = frozenset(one.name for one in fields(EngineReading))  # what another version kept may be none of these
 LARGEST = frozenset({"preemptions_at_least"})  # told as totals, by schedulers that each count their own
 
 
@@ -35,14 +36,16 @@ class Report:
 
     values: Mapping[str, float]
     time: float | None
+    log: str = ""
 
 
 @dataclass(slots=True)
 class Told:
     """Reports, capacities and counters by engine, facts by name, process ids by role, trouble by kind.
 
-    `last` is the engine that reported last; `started` are those that have started since the server did, and `fresh` the
-    facts that were told since one of them has.
+    `last` is the engine that a line without a name speaks of; one that is `dead` reports nothing until one starts.
+    `watched` are the engines whose start was seen, so that what they count from there is known. `started` are those
+    that have started since the server did, and `fresh` the facts that were told since one of them has.
     """
 
     facts: dict[str, str] = field(default_factory=dict)
@@ -52,23 +55,24 @@ class Told:
     counted: dict[str, dict[str, float]] = field(default_factory=dict)
     troubles: dict[str, int] = field(default_factory=dict)
     last: str = "0"
+    dead: bool = False
+    watched: list[str] = field(default_factory=list)
     started: list[str] = field(default_factory=list)
     fresh: list[str] = field(default_factory=list)
 
-    def take(self, said: Said, written: float | None, now: float) -> None:
+    def take(self, said: Said, written: float | None, now: float, log: str = "", *, live: bool = True) -> None:
         """Take in what one line says; `written` is when, None for a past that only its own stamp tells."""
         time = stamp_time(said.stamp, now) if written is None else written
-        in_order = written is not None  # history may be read in any order; what is seen being written holds
         match said.event:
-            case Stats(engine, values, counted, companion):
-                self._name(engine, companion=companion)
-                self._report(self.last, values, time, in_order=in_order, add=companion)
+            case Stats(engine, values, counted, partial):
+                self._name(engine, partial=partial)
+                self._report(self.last, Report(values, time, log), live=live, add=partial)
                 self._count(self.last, counted)
             case Iteration(engine, seconds, values):
-                self._report(engine, values, time, in_order=in_order, add=True)
+                self._report(engine, Report(values, time, log), live=live, add=True)
                 self._count(engine, {} if seconds is None else {"iterations": 1.0, "iteration_seconds": seconds})
             case Transfer(_, counted, values):
-                self._report(self.last, values, time, in_order=in_order, add=True)
+                self._report(self.last, Report(values, time, log), live=live, add=True)
                 self._count(self.last, counted)
             case Preemption(engine, count, at_least):
                 self._count(engine, {"preemptions_at_least": at_least} if at_least else {"preemptions": count})
@@ -77,6 +81,9 @@ class Told:
                 self._note_trouble(what)
                 if what == DEATH:
                     self.reports.clear()
+                    self.dead = True
+            case Setting(engine=str(engine)) if engine not in self.watched:
+                self.watched.append(engine)
         self.learn(said)
 
     def learn(self, said: Said) -> None:
@@ -94,28 +101,32 @@ class Told:
         """Read the values of the last reports, which a dialect may have left unread, so that they can be kept."""
         for engine, report in self.reports.items():
             if not isinstance(report.values, dict):
-                self.reports[engine] = Report(dict(report.values), report.time)
+                self.reports[engine] = replace(report, values=dict(report.values))
 
     # What a line changes.
 
-    def _name(self, engine: str, *, companion: bool) -> None:
+    def _name(self, engine: str, *, partial: bool) -> None:
         """Note whom a line speaks of. One that does not say so speaks of the one engine, or of all that there are."""
         if engine:
             self.last = engine
-        elif not companion:
+        elif not partial:
             self.last = ALL if len(self.capacities) > 1 else "0"
 
-    def _report(self, engine: str, values: Values, time: float | None, *, in_order: bool, add: bool) -> None:
+    def _report(self, engine: str, new: Report, *, live: bool, add: bool) -> None:
         last = self.reports.get(engine)
+        if self.dead:
+            return
         if last is None:
-            self.reports[engine] = Report(values, time)
-        elif in_order or (time or 0.0) >= (last.time or 0.0):
-            self.reports[engine] = Report({**last.values, **values} if add else values, time)
+            self.reports[engine] = new
+        elif live or new.log == last.log or (new.time or 0.0) >= (last.time or 0.0):
+            self.reports[engine] = replace(new, values={**last.values, **new.values}) if add else new
 
     def _count(self, engine: str, amounts: Values) -> None:
         if amounts:
             totals = self.counted.setdefault(engine, {})
             for name, amount in amounts.items():
+                if name in LARGEST and not amount and engine not in self.watched:
+                    continue  # the engine has counted before we came, and does not say how far
                 before = totals.get(name, 0.0)
                 totals[name] = max(before, amount) if name in LARGEST else before + amount
 
@@ -127,11 +138,12 @@ class Told:
         known = self.capacities.get(told.engine, Capacity(told.engine))
         self.capacities[told.engine] = Capacity(
             told.engine,
-            tokens=known.tokens if told.tokens is None else told.tokens,
+            tokens=min(filter(None, (known.tokens, told.tokens)), default=None),  # each rank tells its own
             blocks=known.blocks if told.blocks is None else told.blocks,
             concurrency=known.concurrency if told.concurrency is None else told.concurrency,
         )
         self._note(told.facts)
+        self.dead = False
 
     def _note(self, facts: Mapping[str, str], *, own: bool = False) -> None:
         """Take in facts; an engine's `own` are those of its start line, and end with it."""
@@ -141,9 +153,12 @@ class Told:
 
     def _begin(self, *, server: bool, engine: str | None) -> None:
         """Forget what a server, or an engine, that starts had said before."""
+        if server or engine is not None:
+            self.dead = False
         if server:
-            for each in (self.facts, self.reports, self.capacities, self.pids, self.started, self.fresh):
+            for each in (self.facts, self.reports, self.capacities, self.pids, self.started, self.fresh, self.watched):
                 each.clear()
+            self.last = "0"
             for totals in self.counted.values():
                 self._reset(totals)
         if engine is not None:
@@ -172,10 +187,15 @@ class Told:
     # What is known now.
 
     def engines(self, server: str, *, counters: bool) -> Iterator[EngineReading]:
-        """Yield what each engine said last; without `counters`, only those that no endpoint has."""
+        """Yield what each engine said last; without `counters`, only those that no endpoint has.
+
+        Nor is there a sum of all engines then: beside the endpoint's one for each it would count twice.
+        """
         for engine in sorted(self.reports.keys() | self.capacities.keys() | self.counted.keys()):
+            if engine == ALL and not counters:
+                continue
             report, capacity = self.reports.get(engine), self.capacities.get(engine)
-            known: dict[str, Any] = {} if report is None else dict(report.values)
+            known: dict[str, Any] = {} if report is None else {n: v for n, v in report.values.items() if n in KNOWN}
             totals: dict[str, Any] = dict(self.counted.get(engine, {}))
             yield EngineReading(
                 server=server,
@@ -185,7 +205,7 @@ class Told:
                 mean_token_seconds=_mean_token_seconds(known),
                 last_report_time=None if report is None else report.time,
                 **known,
-                **{name: total for name, total in totals.items() if counters or name in LOGS_OWN},
+                **{n: v for n, v in totals.items() if n in KNOWN and (counters or n in LOGS_OWN)},
             )
 
     def start(self, server: str, software: str) -> Iterator[EngineFacts]:

@@ -16,7 +16,7 @@ from solpi_exporter.follow.lines import Block, Health, LineCounters
 from solpi_exporter.follow.names import Named, Names, matches
 from solpi_exporter.follow.position import Position, Record
 from solpi_exporter.follow.siblings import Candidate, is_readable, is_rotated, place
-from solpi_exporter.follow.start import around_last, last_line_end
+from solpi_exporter.follow.start import around_last, before, last_line_end
 from solpi_exporter.follow.watch import Watcher
 from solpi_exporter.source import SourceError
 
@@ -226,15 +226,20 @@ class FileFollower:
             self.counters.renames += 1
 
     def _join(self, one: Generation) -> Iterator[Block]:
-        """Go on at the end of a file, after showing its head; a file that cannot be read is left to the next read."""
+        """Go on at the end of a file, after showing its head, and at last what comes before that end.
+
+        A file that cannot be read is left to the next read.
+        """
         try:
             one.begin(last_line_end(one.file, one.file.status().size or 0))
-            head = around_last(self._start, one.file, one.offset)
+            head, tail = around_last(self._start, one.file, one.offset), before(one.file, one.offset)
         except OSError:
             return
         finally:
             one.live = True
         yield Block(head, None, one.name, head=True)
+        if not head.endswith(tail):
+            yield Block(tail, None, one.name, head=True)
 
     def _retire(self, named: Named, now: float) -> Iterator[Block]:
         """Look after the files that have lost their name; of too many, the oldest go first."""

@@ -10,7 +10,7 @@ import os
 import subprocess
 import tempfile
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from threading import Timer
 from typing import IO, Any
 
@@ -62,6 +62,7 @@ class JournalFollower:
         self._complaints: IO[bytes] | None = None
         self._failure: str | None = None
         self._proved = self._said = False
+        self._broken: set[str] = set()  # streams of which the last entry was broken off
 
     def read(self, limit: int) -> Iterator[Block]:
         """Yield the messages that have come; raise SourceError while journalctl cannot be run or has ended."""
@@ -157,6 +158,7 @@ class JournalFollower:
             if entry is None:
                 continue
             self._said = True
+            is_rest = self._is_rest(entry)
             time, cursor = int(entry["__REALTIME_TIMESTAMP"]) / 1e6, entry.get("__CURSOR")
             if cursor == self._cursor or (self._cursor is None and self._time is not None and time <= self._time):
                 self._proved = True
@@ -168,8 +170,17 @@ class JournalFollower:
                 continue
             text = message(entry.get("MESSAGE"))
             self.counters.bytes += len(text)
+            if is_rest:
+                continue
             self.counters.lines += 1
             yield Block(text + b"\n", time)
+
+    def _is_rest(self, entry: Mapping[str, Any]) -> bool:
+        """Return whether an entry goes on with a line that journald has broken for its length: that is no line."""
+        stream = str(entry.get("_STREAM_ID"))
+        is_rest = stream in self._broken
+        self._broken = self._broken - {stream} | ({stream} if entry.get("_LINE_BREAK") == "line-max" else set())
+        return is_rest
 
     def _head(self, run: object) -> Iterator[Block]:
         """Yield what the unit said at the beginning of a run, which systemd numbers; nothing where it does not."""

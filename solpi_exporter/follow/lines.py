@@ -11,8 +11,8 @@ from solpi_exporter.follow.position import Position
 class Block:
     """Complete lines. `time` is when they were written (Unix), None for a past that only their own stamps can tell.
 
-    `name` is the log that they were written to. `head` marks the start of a log that was joined late: shown for its
-    start-up facts, and not counted.
+    `name` is the log that they were written to. `head` marks what was written to a log before it was joined: shown for
+    its start-up facts, and not counted; the last such block ends where the log is joined.
     """
 
     data: bytes

@@ -5,6 +5,7 @@ import re
 from solpi_exporter.follow.generation import BLOCK
 from solpi_exporter.follow.opened import Opened
 
+TAIL_BYTES = 1 << 16
 SEARCH_BYTES = 1 << 30  # how far back the last start is looked for in a log that is joined at its end: a second or two
 
 
@@ -30,6 +31,13 @@ def around_last(landmark: re.Pattern[bytes], file: Opened, end: int) -> bytes:
             data = file.pread(min(BLOCK, end - begin), begin)
             return _complete(data if begin == 0 else data.partition(b"\n")[2])
     return _complete(file.pread(min(BLOCK, end), 0))
+
+
+def before(file: Opened, end: int) -> bytes:
+    """Return the last complete lines before an offset: a record there may go on behind it."""
+    begin = max(0, end - TAIL_BYTES)
+    data = file.pread(end - begin, begin)
+    return data if begin == 0 else data.partition(b"\n")[2]
 
 
 def _complete(data: bytes) -> bytes:

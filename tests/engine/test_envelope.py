@@ -372,3 +372,31 @@ def test_lines_in_pieces_in_any_blocks_are_the_lines(envelope: str, seed: int) -
             for text in said
             if b"throughput: " in text or b"marker" in text
         ]
+
+
+def test_a_damaged_record_at_a_blocks_start_costs_itself_alone() -> None:
+    """What the log is wrapped in is known from the block before, and its last line is in it too."""
+    damaged = b'{"log":"torn\n'
+
+    blocks = docker(b"marker 1\n"), damaged + docker(b"marker 2\n") + docker(b"marker 3\n")
+
+    assert texts(*blocks) == [b"marker 1", b"marker 2", b"marker 3"]
+
+
+def test_a_log_that_is_plain_now_is_plain() -> None:
+    """A container's log may be followed by a file of the engine's own under the same name."""
+    assert texts(docker(b"marker 1\n"), b"marker 2\nmarker 3\n") == [b"marker 1", b"marker 2", b"marker 3"]
+
+
+def test_the_rest_of_a_line_of_another_log_delays_none() -> None:
+    """It may never come: that log may be gone."""
+    unwrapper = Unwrapper("auto", [("gone.log", "stdout")])
+    seen: list[bytes] = []
+
+    def looked_at(data: bytes) -> Iterator[bytes]:
+        seen.append(data)
+        return every_line(data)
+
+    list(unwrapper.lines(docker(b"one\n"), "here.log", looked_at))
+
+    assert seen[0] == docker(b"one\n")  # the raw block: the way that decodes nothing in vain

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from solpi_exporter.engine.dialects.dialect import Preemption, Stats, Trouble
+from solpi_exporter.engine.dialects.dialect import Capacity, Preemption, Stats, Trouble
 from solpi_exporter.engine.dialects.table import AUTO, chosen
 from solpi_exporter.engine.listener import Heard, Listener
 
@@ -247,3 +247,43 @@ def test_bytes_that_are_no_text_are_replaced() -> None:
     assert [
         running(report) for report in one.hear(b"\xff\xfe\x00\n" + VLLM.format(1, 7).encode() + b"\xff\n", NAME)
     ] == [7]
+
+
+def test_an_engine_that_is_replaced_by_another_one_is_recognised() -> None:
+    """Under the same unit, or behind the same name: it tells so at its start."""
+    one = listener()
+    heard(one, LINES["vllm"])
+    assert name_of(one) == "vllm"
+
+    start, batch = heard(
+        one,
+        "[2026-10-30 09:00:50] max_total_num_tokens=444500, chunked_prefill_size=8192",
+        "[2026-10-30 09:01:05] Decode batch, #running-req: 16, #token: 138112, token usage: 0.31, #queue-req: 3",
+    )
+
+    assert name_of(one) == "sglang"
+    assert start.said.event == Capacity("0", tokens=444500.0, facts={"chunked_prefill_size": "8192"})
+    assert running(batch) == 16.0
+
+
+def test_what_came_before_a_log_was_joined_tells_what_is_a_rest() -> None:
+    """A prompt that stands in pieces around the join: its second one may look like a report, and is none."""
+    record = "2026-11-20T06:05:05Z stdout {} {}\n"
+    one = listener()
+    before = record.format("P", "INFO 11-20 06:05:05 [request_logger.py:66] Received request x")
+
+    assert list(one.hear_before(before.encode(), NAME)) == []
+    assert one.unfinished == [(NAME, "stdout")]
+    assert heard(one, record.format("F", LINES["vllm"]).rstrip()) == []
+    assert running(*heard(one, record.format("F", LINES["vllm"]).rstrip())) > 0
+
+
+def test_a_block_of_before_that_ends_a_line_leaves_nothing_over() -> None:
+    """Only the last one of them ends where the log is joined."""
+    record = "2026-11-20T06:05:05Z stdout {} {}\n"
+    one = listener()
+    list(one.hear_before(record.format("P", "half").encode(), NAME))
+    list(one.hear_before(record.format("F", "whole").encode(), NAME))
+
+    assert one.unfinished == []
+    assert running(*heard(one, record.format("F", LINES["vllm"]).rstrip())) > 0

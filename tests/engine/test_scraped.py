@@ -215,7 +215,6 @@ RECORDED: dict[str, dict[str, Any]] = {
     },
     "vllm-0.11.2/kv-pressure.metrics.stage4.txt": {
         "kv_cache_usage_ratio": 0.9842931937172775,
-        "kv_cache_capacity_tokens": 3072.0,
         "running": 11.0,
         "waiting": 21.0,
         "preemptions": 74.0,
@@ -344,7 +343,7 @@ def test_each_engine_of_a_server_is_one_reading() -> None:
 def test_old_and_new_histogram_in_one_answer_count_once() -> None:
     """0.11 prints the inter-token latency under both names, and 0.7 the time in the queue; the newer is taken."""
     newer = [("inter_token_latency_seconds", 4), ("request_queue_time_seconds", 5)]
-    line = 'vllm:{}_bucket{{engine="0",le="+Inf"}} {}\n'
+    line = 'vllm:{0}_bucket{{engine="0",le="+Inf"}} {1}\nvllm:{0}_sum{{engine="0"}} 0\n'
 
     reading = only(VLLM_V0 + "".join(line.format(*each) for each in newer))
 
@@ -536,3 +535,19 @@ def test_what_is_no_exposition_is_refused(text: str, error: str) -> None:
     """Rather than read as an engine that says nothing."""
     with pytest.raises(ValueError, match=error):
         list(parse(text, "s"))
+
+
+def test_a_histogram_without_its_sum_is_none() -> None:
+    """A mean of 0 would be made of it; an unbelievable sum is as good as none."""
+    buckets = 'vllm:time_to_first_token_seconds_bucket{engine="0",le="+Inf"} 4\n'
+
+    assert only(buckets + 'vllm:num_requests_running{engine="0"} 1\n').time_to_first_token is None
+    assert only(buckets + 'vllm:time_to_first_token_seconds_sum{engine="0"} -1\n').time_to_first_token is None
+
+
+def test_blocks_are_no_size_where_models_may_be_hybrid() -> None:
+    """V1's own figure divides by groups of layers and multiplies by ranks: without it, the log knows better."""
+    cache = 'vllm:cache_config_info{engine="0",num_gpu_blocks="1000",block_size="16"} 1\n'
+
+    assert only(cache + 'vllm:gpu_cache_usage_perc{engine="0"} 0.5\n').kv_cache_capacity_tokens == 16000.0
+    assert only(cache + 'vllm:kv_cache_usage_perc{engine="0"} 0.5\n').kv_cache_capacity_tokens is None

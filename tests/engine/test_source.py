@@ -223,11 +223,26 @@ def test_a_server_that_is_known_to_be_gone_shows_no_last_values(log: Log) -> Non
     assert "solpi_engine_requests" in log.poll()
 
 
-def test_an_older_report_does_not_replace_a_newer_one(log: Log) -> None:
-    """Of two files of one server, what was said last holds, in whatever order they are read."""
+def test_what_a_log_says_last_holds_whatever_its_stamps_are(log: Log) -> None:
+    """After the end of summer time, and from a container in another zone, a later line may have an earlier stamp."""
     log.write(stats(4, 100.0), stats(9, 100.0).replace("15:45:33", "15:44:33"))
 
-    assert log.poll()["solpi_engine_requests"][("s", "0", "running")] == 4.0
+    assert log.poll()["solpi_engine_requests"][("s", "0", "running")] == 9.0
+
+
+def test_what_was_written_while_nobody_followed_holds(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A live report has the reader's time, and what was missed has its stamp, which may be of a zone behind."""
+    utc(monkeypatch)
+    log.write("nothing")
+    log.poll()
+    log.clock.wall = datetime.fromisoformat("2026-11-29T23:00:00+00:00").timestamp()
+    log.write(stats(40, 100.0))
+    log.poll()
+
+    log.write(stats(0, 0.0))
+    log.follow()
+
+    assert log.poll()["solpi_engine_requests"][("s", "0", "running")] == 0.0
 
 
 def test_a_clock_that_is_set_back_freezes_nothing(log: Log) -> None:

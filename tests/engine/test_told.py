@@ -57,7 +57,7 @@ def test_what_was_told_is_the_same_after_a_restart() -> None:
 def test_a_companion_adds_to_the_report_that_it_follows() -> None:
     """Of the engine that reported last; the next report without one shows nothing of it."""
     one = told(Stats("0", {"running": 1.0}), Stats("1", {"running": 2.0}))
-    one.take(Said(Stats("", {"acceptance_length": 3.0}, companion=True)), NOW, NOW)
+    one.take(Said(Stats("", {"acceptance_length": 3.0}, partial=True)), NOW, NOW)
 
     assert engines(one)["1"].acceptance_length == 3.0
     assert engines(one)["1"].running == 2.0
@@ -98,6 +98,7 @@ def test_amounts_are_added_up() -> None:
 def test_v0s_preemptions_are_a_bound_that_begins_anew_with_the_engine() -> None:
     """It prints its own total, once in 50, and each of its schedulers counts for itself."""
     one = told(
+        Setting({}, engine="0"),
         Stats("0", {}, {"preemptions_at_least": 0.0}),
         Preemption("0", at_least=51.0),
         Preemption("0", at_least=1.0),
@@ -136,8 +137,14 @@ def test_an_engine_that_is_dead_reports_nothing() -> None:
     one = told(Capacity("0", tokens=8.0), Stats("0", {"running": 40.0}), Preemption("0", count=2.0))
 
     one.take(Said(Trouble("engine_dead")), NOW, NOW)
+    one.take(Said(Stats("0", {"running": 40.0})), NOW, NOW)  # of another process, which had it ready
 
     assert engines(one)["0"] == EngineReading(server="s", kv_cache_capacity_tokens=8.0, preemptions=2.0)
+
+    one.take(Said(Setting({}, engine="0")), NOW, NOW)
+    one.take(Said(Stats("0", {"running": 1.0})), NOW, NOW)
+
+    assert engines(one)["0"].running == 1.0
 
 
 def test_what_the_lines_of_one_start_leave_open_the_others_tell() -> None:
@@ -206,3 +213,54 @@ def test_a_report_without_any_time_is_shown_without_one() -> None:
 
     assert engines(one)["0"].running == 1.0
     assert engines(one)["0"].last_report_time is None
+
+
+def test_the_bound_of_an_engine_that_was_joined_late_begins_with_its_first_total() -> None:
+    """At 0 it would rise by all that was preempted before, and page as a storm."""
+    one = Told()
+    one.learn(Said(Setting({}, engine="0")))
+    one.take(Said(Stats("0", {}, {"preemptions_at_least": 0.0})), NOW, NOW)
+    assert engines(one)["0"].preemptions_at_least is None
+
+    one.take(Said(Preemption("0", at_least=5051.0)), NOW, NOW)
+
+    assert engines(one)["0"].preemptions_at_least == 5051.0
+
+
+def test_of_two_logs_the_later_report_holds() -> None:
+    """In whatever order they are read, as after a start; what is seen being written is the latest."""
+    one = Told()
+    one.take(Said(Stats("0", {"running": 2.0})), 20.0, NOW, "b.log", live=False)
+    one.take(Said(Stats("0", {"running": 1.0})), 10.0, NOW, "a.log", live=False)
+    assert engines(one)["0"].running == 2.0
+
+    one.take(Said(Stats("0", {"running": 3.0})), 5.0, NOW, "a.log", live=True)
+
+    assert engines(one)["0"].running == 3.0
+
+
+def test_the_smallest_of_the_ranks_sizes_is_the_engines() -> None:
+    """Up to 0.11.0 each rank prints its own; with pipeline parallelism they differ."""
+    one = told(Capacity("0", tokens=80000.0), Capacity("0", tokens=120000.0))
+    assert engines(one)["0"].kv_cache_capacity_tokens == 80000.0
+
+    one.take(Said(Setting({}, engine="0")), NOW, NOW)
+    one.take(Said(Capacity("0", tokens=120000.0)), NOW, NOW)
+
+    assert engines(one)["0"].kv_cache_capacity_tokens == 120000.0
+
+
+def test_a_sum_of_all_engines_is_none_beside_an_endpoint() -> None:
+    """That has one series for each of them: a sum over the server would be doubled."""
+    one = told(Stats("all", {"running": 9.0}))
+
+    assert engines(one, counters=True).keys() == {"all"}
+    assert engines(one, counters=False) == {}
+
+
+def test_a_name_that_another_version_kept_is_passed_over() -> None:
+    """A state of before an upgrade, or after one, must not stop the log for good."""
+    one = told(Stats("0", {"running": 1.0, "of_old": 2.0}))
+    one.counted["0"] = {"preemptions": 1.0, "gone": 5.0}
+
+    assert engines(one) == {"0": EngineReading(server="s", running=1.0, preemptions=1.0, last_report_time=NOW)}

@@ -98,6 +98,19 @@ def test_from_the_end_only_what_comes_later_counts(following: Following) -> None
     assert following.blocks() == [Block(b"new\n", following.clock.time(), str(following.path))]
 
 
+def test_what_comes_right_before_the_end_is_shown_last(following: Following) -> None:
+    """Where the start lies far before: in a container's log, a record there may go on behind the end."""
+    following.append("ENGINE STARTS\n" + "filling\n" * 300_000 + "last\n")
+    following.start(from_beginning=False)
+
+    head, tail = following.blocks()
+
+    assert head.data.startswith(b"ENGINE STARTS\n")
+    assert tail.data.endswith(b"filling\nlast\n")
+    assert (head.head, tail.head) == (True, True)
+    assert following.follower.counters.lines == 0
+
+
 def test_the_head_begins_with_the_last_start(following: Following) -> None:
     """In a log that has been appended to for weeks, the facts are those of the engine that runs now."""
     filling = "x" * 99 + "\n"

@@ -4,7 +4,7 @@ import json
 import struct
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from itertools import islice
@@ -183,9 +183,11 @@ class StandIn:
         (folder / "complaint").write_text("")
 
     def says(self, *messages: str) -> None:
-        entries = [
+        self.enters(
             {"__CURSOR": f"c{message}", "__REALTIME_TIMESTAMP": "1000000", "MESSAGE": message} for message in messages
-        ]
+        )
+
+    def enters(self, entries: Iterable[dict[str, str]]) -> None:
         (self.folder / "output").write_text("".join(json.dumps(entry) + "\n" for entry in entries))
 
     def arguments(self) -> list[str]:
@@ -294,6 +296,23 @@ def test_a_unit_without_entries_is_a_failure(journal: list[str], follow: bool) -
     with pytest.raises(SourceError, match=r"no journal of typo.service: it has no entry; check `journal`"):
         list(follower.read(EVERYTHING))
     follower.close()
+
+
+def test_a_line_that_journald_has_broken_is_one_line(stand_in: StandIn) -> None:
+    """Above LineMax it comes in several entries; the second one may begin like a line of the log, and is none."""
+    broken = {"_LINE_BREAK": "line-max"}
+    entries = [
+        ("a prompt", "out", broken),
+        ("Engine 000: no", "out", broken),
+        ("an error", "err", {}),
+        ("rest", "out", {}),
+    ]
+    stand_in.enters(
+        {"__CURSOR": str(number), "__REALTIME_TIMESTAMP": "1000000", "MESSAGE": text, "_STREAM_ID": stream, **more}
+        for number, (text, stream, more) in enumerate([*entries, ("next", "out", {})])
+    )
+
+    assert stand_in.until_it_ends(stand_in.follower())[0] == [b"a prompt\n", b"an error\n", b"next\n"]
 
 
 def test_a_line_that_is_no_entry_costs_only_itself(stand_in: StandIn) -> None:

@@ -8,8 +8,8 @@ import pytest
 
 from solpi_exporter.follow import start
 from solpi_exporter.follow.generation import BLOCK
-from solpi_exporter.follow.opened import PlainFile
-from solpi_exporter.follow.start import around_last, last_line_end
+from solpi_exporter.follow.opened import PlainFile, open_any
+from solpi_exporter.follow.start import TAIL_BYTES, around_last, before, last_line_end
 
 LANDMARK = re.compile(rb"^ENGINE STARTS", re.MULTILINE)
 FILLING = b"x" * 99 + b"\n"
@@ -113,3 +113,18 @@ def test_without_a_start_in_reach_the_beginning_is_shown(holding: Open, monkeypa
     assert b"ENGINE STARTS" not in shown
     assert shown.endswith(b"\n")
     assert len(shown) <= BLOCK
+
+
+def test_what_comes_before_the_end_is_whole_lines(tmp_path: Path) -> None:
+    """Of a long file its last lines, of a short one all."""
+    path = tmp_path / "log"
+    path.write_bytes(b"a line of a log\n" * 10_000)
+    file = open_any(str(path))
+
+    tail = before(file, 160_000)
+    short = before(file, 32)
+    file.close()
+
+    assert tail == b"a line of a log\n" * (len(tail) // 16)
+    assert TAIL_BYTES - 16 <= len(tail) <= TAIL_BYTES
+    assert short == b"a line of a log\n" * 2

@@ -6,6 +6,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 NEWLINE = b"\n"
+ANSI = re.compile(r"\x1b\[[0-9;]{0,16}m")  # what colours a line, to be taken out of it
+# The beginning of a line, for a `start`: of its own, or within docker's record or CRI's.
+WRAPPED = rb"^(?:\{[^\n\[]{0,40}\"log\": ?\"|[\dT:.Z+-]{20,40} std(?:out|err) [FP]\S{0,40} )?"
 ALL = "all"  # the engine of a line that sums up several
 TROUBLES = (  # kinds of Trouble: a label may hold what stands on this list, no more
     "engine_dead",
@@ -28,14 +31,14 @@ Values = Mapping[str, float]  # by attribute of EngineReading, in its units
 class Stats:
     """A periodic state line. `engine` is "" where it does not say whether it speaks of one engine or of all.
 
-    `counted` are amounts since the last such line, which belong to counters. A `companion` adds to the engine's last
-    report what it names, and leaves the rest.
+    `counted` are amounts since the last such line, which belong to counters. One that is `partial` adds to the engine's
+    last report what it names, and leaves the rest.
     """
 
     engine: str
     values: Values
     counted: Values = field(default_factory=dict)
-    companion: bool = False
+    partial: bool = False
 
     kind = "stats"
 
@@ -136,7 +139,7 @@ class Dialect:
 
     `gate`, one byte, is in every line of the engine's logger and in few others: a search for it passes over an access
     log at the speed of memory. Where `structured` is in a block, its logger writes JSON, and each line is looked at.
-    `start` matches the line with which an engine starts: around it its facts are told.
+    `start` matches the line with which an engine starts: around it its facts are told. One of `begins` is in it.
     """
 
     name: str
@@ -144,11 +147,21 @@ class Dialect:
     markers: tuple[bytes, ...]
     start: re.Pattern[bytes]
     parse: Callable[[str], Said | None]
+    begins: tuple[bytes, ...]
     structured: bytes = NEWLINE * 2
+
+    def starts_in(self, data: bytes) -> bool:
+        """Whether an engine that speaks so starts in a block."""
+        return any(begin in data for begin in self.begins) and self.start.search(data) is not None
 
     def candidates(self, data: bytes) -> Iterator[bytes]:
         """Yield the lines of a block of complete lines that may report something."""
         gate = NEWLINE if self.structured in data else self.gate
+        markers = self.markers
+        if gate == NEWLINE:
+            markers = tuple(marker for marker in markers if marker in data)
+            if not markers:
+                return
         position = data.find(gate)
         while position >= 0:
             begin = data.rfind(NEWLINE, 0, position) + 1
@@ -156,6 +169,6 @@ class Dialect:
             if end < 0:  # which is nobody's line yet
                 return
             line = data[begin:end]
-            if any(marker in line for marker in self.markers):
+            if any(marker in line for marker in markers):
                 yield line
             position = data.find(gate, end + 1)

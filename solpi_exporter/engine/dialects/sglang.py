@@ -8,7 +8,9 @@ import re
 from collections.abc import Iterator
 
 from solpi_exporter.engine.dialects.dialect import (
+    ANSI,
     NEWLINE,
+    WRAPPED,
     Capacity,
     Dialect,
     Event,
@@ -19,7 +21,6 @@ from solpi_exporter.engine.dialects.dialect import (
     Trouble,
 )
 
-_ANSI = re.compile(r"\x1b\[[0-9;]{0,16}m")
 _HEAD = re.compile(
     r"\[(?:gpu_id=\d{1,4}"  # 0.2
     r"|(?:\d\d:\d\d:\d\d|(?P<stamp>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?:\.\d{3})?)"  # 0.3 had no date yet
@@ -90,7 +91,7 @@ ERRORS = (
 
 def parse(line: str) -> Said | None:
     """Return what one line reports, None for the many that report nothing of ours."""
-    text = _ANSI.sub("", line).rstrip("\r\n")
+    text = ANSI.sub("", line).rstrip("\r\n")
     head = _HEAD.match(text)
     event = _trouble(text, ERRORS) if head is None else _event(text[head.end() :], head)
     return None if event is None else Said(event, "" if head is None else head["stamp"] or "")
@@ -100,7 +101,7 @@ def _event(message: str, head: re.Match[str]) -> Event | None:
     engine = str(int(head["dp"] or 0))
     if match := _BATCH.match(message):
         counted = {"preemptions": 0.0} if _tells_retractions(head) else {}
-        return Stats(engine, dict(_parts(match["parts"])), counted, companion=True)
+        return Stats(engine, dict(_parts(match["parts"])), counted, partial=True)
     if match := _RETRACTION.match(message):
         return Preemption(engine, float(match["count"])) if _tells_retractions(head) else None
     return _capacity(message, engine) or _setting(message) or _trouble(message, SENTENCES)
@@ -159,8 +160,9 @@ SGLANG = Dialect(
         b"Error: CUDA ",
     ),
     re.compile(
-        rb"^\[[^\]\n]{6,80}\] (?:[A-Z]{4,8} \w{1,64}\.py:\d{1,6}: )?(?:server_args=|max_total_num_tokens=)",
+        WRAPPED + rb"\[[^\]\n]{6,80}\] (?:[A-Z]{4,8} \w{1,64}\.py:\d{1,6}: )?(?:server_args=|max_total_num_tokens=)",
         re.MULTILINE,
     ),
     parse,
+    (b"server_args=", b"max_total_num_tokens="),
 )

@@ -7,11 +7,10 @@ Both are read by name, since parts change place between releases. Only rank 0 sp
 import re
 from collections.abc import Iterator, Mapping
 
-from solpi_exporter.engine.dialects.dialect import Dialect, Iteration, Said, Stats
+from solpi_exporter.engine.dialects.dialect import ANSI, WRAPPED, Dialect, Iteration, Said, Stats
 
 ENGINE = "0"
 
-_ANSI = re.compile(r"\x1b\[[0-9;]{0,16}m")
 _HEAD = re.compile(
     r"\[(?P<month>\d\d)/(?P<day>\d\d)/(?P<year>\d{4})-(?P<time>\d\d:\d\d:\d\d)\] \[TRT-LLM\] "
     r"(?:\[RANK (?P<early>\d{1,6})\] )?\[I\] (?:\[\w{1,40}\])?(?:\[RANK (?P<late>\d{1,6})\])? ?",
@@ -34,7 +33,7 @@ _PAIR = re.compile(r'"(?P<key>[\w ]{1,40})":(?P<value>\d{1,12})(?=,|$)', re.ASCI
 
 def parse(line: str) -> Said | None:
     """Return what one line reports, None for the many that report nothing of ours."""
-    text = _ANSI.sub("", line).rstrip("\r\n")
+    text = ANSI.sub("", line).rstrip("\r\n")
     if head := _HEAD.match(text):
         step = _step(text[head.end() :], head)
         return None if step is None else Said(step, f"{head['year']}-{head['month']}-{head['day']} {head['time']}")
@@ -102,7 +101,8 @@ def _state(pairs: str) -> Iterator[tuple[str, float]]:
 TENSORRT_LLM = Dialect(
     "tensorrt-llm",
     b"]",
-    (b"iter = ", b'{"Active Request Count":'),
-    re.compile(rb"^\[TensorRT-LLM\] TensorRT[- ]LLM version: ", re.MULTILINE),
+    (b"iter = ", b"Active Request Count"),
+    re.compile(WRAPPED + rb"\[TensorRT-LLM\] TensorRT[- ]LLM version: ", re.MULTILINE),
     parse,
+    (b" version: ",),
 )

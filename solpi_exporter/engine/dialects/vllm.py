@@ -48,5 +48,6 @@ VLLM = Dialect(
         re.MULTILINE,
     ),
     parse,
+    (b"LLM engine ",),
     structured=b'"vllm.',
 )

@@ -9,7 +9,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-_ANSI = re.compile(r"\x1b\[[0-9;]{0,16}m")
+from solpi_exporter.engine.dialects.dialect import ANSI
+
 _HEAD = re.compile(
     r"(?:\((?P<role>[A-Za-z]\w{0,63})(?: rank=\d{1,5})? pid=(?P<pid>\d{1,10})\) )?"  # every process from 0.10.1 on
     r"(?:\[[\w./:-]{1,64}\] ?)?"  # VLLM_LOGGING_PREFIX, which up to 0.30 stood here
@@ -33,6 +34,7 @@ _RANK = re.compile(r"_DP(\d{1,4})|^EngineCore_(\d{1,4})$", re.ASCII)  # the seco
 _LOGGER = re.compile(r"vllm(?:\.\w{1,64}){1,16}", re.ASCII)
 
 ERROR = "ERROR"
+RAY_ENGINE = "DPEngineCoreActor"
 
 
 class Head(NamedTuple):  # made for every line that may report something
@@ -45,8 +47,10 @@ class Head(NamedTuple):  # made for every line that may report something
     pid: int | None = None
 
     @property
-    def rank(self) -> str:
-        """The engine that the process belongs to, "0" where it is the only one."""
+    def rank(self) -> str | None:
+        """The engine that the process belongs to, "0" where it is the only one; None for Ray's, which do not say."""
+        if self.role == RAY_ENGINE:
+            return None
         rank = _RANK.search(self.role)
         return str(int(rank[1] or rank[2])) if rank else "0"
 
@@ -57,7 +61,7 @@ def split(line: str) -> tuple[Head, str] | None:
     if text.startswith("{"):
         return _structured(text)
     if "\x1b" in text:
-        text = _ANSI.sub("", text)
+        text = ANSI.sub("", text)
     return _split(text) or _split(_after_bars(text))
 
 

@@ -61,6 +61,8 @@ def capacity(message: str, head: Head) -> Capacity | None:
     """Return what a line tells of the KV cache's size."""
     if match := _LATE_BLOCKS.match(message):
         return Capacity(str(int(match["engine"])), blocks=float(match["blocks"]))
+    if head.rank is None:
+        return None
     concurrency = _CONCURRENCY.search(message)
     requests = None if concurrency is None else float(concurrency["requests"])
     if match := _TOKENS.match(message):

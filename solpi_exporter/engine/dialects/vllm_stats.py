@@ -81,10 +81,10 @@ def _counted(parts: str) -> dict[str, float]:
 def _companion(message: str) -> Stats | None:
     """Return what a line adds that follows an engine's state line, without its name."""
     if match := _SPECULATION.match(message):
-        return Stats("", Parts(match["parts"]), companion=True)
+        return Stats("", Parts(match["parts"]), partial=True)
     if match := _CACHES.match(message):
         hits = {"prefix_hit_ratio": float(match[1] + "e-2"), "cpu_hit_ratio": float(match[2] + "e-2")}
-        return Stats("", {name: hit for name, hit in hits.items() if hit <= 1}, companion=True)
+        return Stats("", {name: hit for name, hit in hits.items() if hit <= 1}, partial=True)
     return None
 
 
@@ -99,7 +99,7 @@ def _iteration(message: str, head: Head) -> Iteration | None:
     match = _ITERATION.match(message)
     if match is None:
         return None
-    engine = head.rank if match["engine"] is None else str(int(match["engine"]))
+    engine = (head.rank or "") if match["engine"] is None else str(int(match["engine"]))
     seconds = None if match["dummy"] else float(match["milliseconds"] + "e-3")  # a dummy step keeps others in step
     return Iteration(engine, seconds, Parts(match["parts"] or ""))
 
@@ -141,6 +141,8 @@ def _parts(text: str) -> Iterator[tuple[str, float]]:
         else:
             attribute = RATIOS.get(key) if percent else COUNTS.get(key) or FRACTIONS.get(key)
         value = float(number + "e-2" if percent else number) + 0.0  # -0.0, which is printed at times, is 0
+        if key == "Corrupted" and not value:
+            continue  # which is all that V1 can say: it resets its count before it prints it
         is_share = percent or key in FRACTIONS
         if attribute is not None and value >= 0 and not (is_share and value > 1):
             yield attribute, value

@@ -371,7 +371,6 @@ GOOD = {
     "Running: {:.0f} reqs": "running",
     "Waiting: {:.0f} reqs": "waiting",
     "Deferred: {:.0f} reqs": "deferred",
-    "Corrupted: {:.0f} reqs": "corrupted",
     "GPU KV cache usage: {:.1f}%": "kv_cache_usage_ratio",
     "Prefix cache hit rate: {:.1f}%": "prefix_hit_ratio",
     "External prefix cache hit rate: {:.1f}%": "external_hit_ratio",

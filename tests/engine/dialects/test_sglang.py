@@ -23,13 +23,13 @@ Expected = dict[int, tuple[str, Event] | None]
 # Line number: stamp and event, or None for what is weights, memory, an access, the middle of a traceback.
 OLD: Expected = {
     **dict.fromkeys((3, 4, 5, 6, 8, 9), None),
-    1: ("", Stats("0", {"prefix_hit_ratio": 0.1071, "running": 0, "waiting": 0}, companion=True)),
+    1: ("", Stats("0", {"prefix_hit_ratio": 0.1071, "running": 0, "waiting": 0}, partial=True)),
     2: (
         "",
         Stats(
             "0",
             {"running": 1, "kv_cache_usage_ratio": 0, "generation_tokens_per_second": 91.2, "waiting": 0},
-            companion=True,
+            partial=True,
         ),
     ),
     7: (
@@ -51,7 +51,7 @@ OLD: Expected = {
             "0",
             {"prefix_hit_ratio": 0.1111, "kv_cache_usage_ratio": 0.31, "running": 12, "waiting": 3},
             NONE_PREEMPTED,
-            companion=True,
+            partial=True,
         ),
     ),
     11: (
@@ -60,7 +60,7 @@ OLD: Expected = {
             "0",
             {"running": 16, "kv_cache_usage_ratio": 0.31, "generation_tokens_per_second": 812.45, "waiting": 3},
             NONE_PREEMPTED,
-            companion=True,
+            partial=True,
         ),
     ),
     12: (
@@ -75,7 +75,7 @@ OLD: Expected = {
                 "waiting": 3,
             },
             NONE_PREEMPTED,
-            companion=True,
+            partial=True,
         ),
     ),
     13: ("2025-02-10 08:02:00", Preemption("0", 2)),
@@ -102,7 +102,7 @@ NEW: Expected = {
             "0",
             {"kv_cache_usage_ratio": 0.31, "running": 12, "waiting": 3, "prompt_tokens_per_second": 10342.11},
             NONE_PREEMPTED,
-            companion=True,
+            partial=True,
         ),
     ),
     7: (
@@ -111,7 +111,7 @@ NEW: Expected = {
             "0",
             {"running": 16, "kv_cache_usage_ratio": 0.31, "generation_tokens_per_second": 812.45, "waiting": 3},
             NONE_PREEMPTED,
-            companion=True,
+            partial=True,
         ),
     ),
     8: (
@@ -127,7 +127,7 @@ NEW: Expected = {
                 "waiting": 3,
             },
             NONE_PREEMPTED,
-            companion=True,
+            partial=True,
         ),
     ),
     9: (
@@ -136,7 +136,7 @@ NEW: Expected = {
             "0",
             {"running": 3, "kv_cache_usage_ratio": 0.02, "generation_tokens_per_second": 99.1, "waiting": 0},
             NONE_PREEMPTED,
-            companion=True,
+            partial=True,
         ),
     ),
     10: (
@@ -145,7 +145,7 @@ NEW: Expected = {
             "0",
             {"running": 3, "kv_cache_usage_ratio": 0.92, "generation_tokens_per_second": 99.1, "waiting": 0},
             NONE_PREEMPTED,
-            companion=True,
+            partial=True,
         ),
     ),
     11: ("2026-10-30 09:02:00", Preemption("0", 2)),
@@ -216,7 +216,7 @@ def test_a_mixed_prefill_is_a_prefill() -> None:
     """0.3 names the running requests in its head; they are not among its parts."""
     message = "Prefill batch(mixed #running-req: 7). #new-seq: 1, cache hit rate: 0.00%, #queue-req: 2"
 
-    assert event_of(message) == Stats("0", {"prefix_hit_ratio": 0, "waiting": 2}, NONE_PREEMPTED, companion=True)
+    assert event_of(message) == Stats("0", {"prefix_hit_ratio": 0, "waiting": 2}, NONE_PREEMPTED, partial=True)
 
 
 @pytest.mark.parametrize(

@@ -58,3 +58,23 @@ def test_a_start_is_found_as_any_dialects(name: str) -> None:
 def test_a_start_begins_its_line(name: str) -> None:
     """Jointly with the others as well as alone."""
     assert not start_of(chosen(AUTO)).search(b"noise " + STARTS[name])
+
+
+@pytest.mark.parametrize("name", DIALECTS)
+def test_markers_read_the_same_within_a_container_s_record(name: str) -> None:
+    """Docker's JSON escapes quotes, backslashes and what HTML minds; only a first quote may have a backslash before."""
+    dialect = DIALECTS[name]
+    for marker in (*dialect.markers, *dialect.begins, dialect.structured.strip()):
+        assert marker.isascii()
+        assert not set(b'\\<>&"') & set(marker[1:])
+        assert not set(b"\\<>&") & set(marker[:1])
+
+
+@pytest.mark.parametrize("name", DIALECTS)
+@pytest.mark.parametrize("wrap", [b"%s", b'{"log":"%s\\n"}', b"2026-11-20T06:05:05.001234567Z stdout F %s"])
+def test_a_start_is_found_within_a_container_s_record(name: str, wrap: bytes) -> None:
+    """Around it an engine's facts are looked for when a log is joined late."""
+    block = b"noise\n" + wrap % STARTS[name] + b"\n"
+
+    assert start_of(chosen(AUTO)).search(block)
+    assert DIALECTS[name].starts_in(block)

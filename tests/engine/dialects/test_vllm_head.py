@@ -122,9 +122,10 @@ def test_a_worker_has_its_rank_between_role_and_pid() -> None:
         ("", "0"),
         ("EngineCore_0", "0"),
         ("EngineCore_1", "1"),  # 0.8.3 to 0.10.1
+        ("DPEngineCoreActor", None),  # Ray's, all of one name
     ],
 )
-def test_the_engine_that_a_process_belongs_to_is_in_its_role(role: str, rank: str) -> None:
+def test_the_engine_that_a_process_belongs_to_is_in_its_role(role: str, rank: str | None) -> None:
     """With data parallelism there are several, and each release that had it numbers them."""
     assert Head("core", "INFO", STAMP, role, 1).rank == rank
 

@@ -360,3 +360,13 @@ def test_each_sentence_tells_one_thing(file: str, message: str, values: dict[str
 def test_what_only_looks_like_a_setting_is_none(message: str) -> None:
     """A sentence is known by its beginning, and whole."""
     assert event_of(head_of("model") + message) is None
+
+
+def test_an_engine_of_ray_s_has_no_number() -> None:
+    """All of them say the same name: a size would be everybody's, and a second start would end the first one's."""
+    tag = "(DPEngineCoreActor pid=9) INFO 11-20 06:00:12 "
+
+    assert event_of(tag + "[kv_cache_utils.py:1] GPU KV cache size: 8,192 tokens") is None
+    assert event_of(
+        tag + "[core.py:1] Initializing a V1 LLM engine (v0.11.0) with config: model='m', seed=0"
+    ) == Setting({"version": "0.11.0", "model": "m"})

@@ -152,7 +152,6 @@ def test_a_stats_line_in_full() -> None:
                     "waiting": 9.0,
                     "kv_cache_usage_ratio": 1.0,
                     "prefix_hit_ratio": 0.12,
-                    "corrupted": 0.0,
                 },
             ),
         ),
@@ -209,29 +208,29 @@ def test_a_stats_line_in_full() -> None:
         (
             "vllm-v0-0.8-0.10.2.log",
             "CPU: 90.00%",
-            Stats("", {"prefix_hit_ratio": 0.0, "cpu_hit_ratio": 0.9}, companion=True),
+            Stats("", {"prefix_hit_ratio": 0.0, "cpu_hit_ratio": 0.9}, partial=True),
         ),
         (
             "vllm-v0-0.2.0-0.4.2.log",
             "Speculative metrics",
-            Stats("", {"acceptance_ratio": 0.713}, companion=True),
+            Stats("", {"acceptance_ratio": 0.713}, partial=True),
         ),
         (
             "vllm-v1-0.8.3-0.10.0.log",
             "SpecDecoding",
-            Stats("", {"acceptance_ratio": 0.713, "acceptance_length": 3.14}, companion=True),
+            Stats("", {"acceptance_ratio": 0.713, "acceptance_length": 3.14}, partial=True),
         ),
         (
             "vllm-v1-0.31-0.33.log",
             "SpecDecoding",
-            Stats("", {"acceptance_ratio": 0.536, "acceptance_length": 2.87}, companion=True),
+            Stats("", {"acceptance_ratio": 0.536, "acceptance_length": 2.87}, partial=True),
         ),
         (
             "vllm-rust-frontend-0.22-0.33.log",
             "SpecDecoding",
-            Stats("", {"acceptance_ratio": 0.536, "acceptance_length": 2.87}, companion=True),
+            Stats("", {"acceptance_ratio": 0.536, "acceptance_length": 2.87}, partial=True),
         ),
-        ("vllm-hostile.log", "Draft acceptance rate: nan%", Stats("", {"acceptance_length": 1.0}, companion=True)),
+        ("vllm-hostile.log", "Draft acceptance rate: nan%", Stats("", {"acceptance_length": 1.0}, partial=True)),
     ],
 )
 def test_the_lines_of_each_release(name: str, text: str, expected: Stats) -> None:
@@ -470,3 +469,11 @@ def test_a_reports_parts_are_a_mapping() -> None:
     assert list(values) == ["prompt_tokens_per_second", "running"]
     assert dict(values) == {"prompt_tokens_per_second": 1.0, "running": 2.0}
     assert "waiting" not in values
+
+
+def test_corrupted_requests_are_known_only_where_there_are_some() -> None:
+    """V1 resets its count before it prints it: 0 says nothing."""
+    line = HEAD + STATS + ", Corrupted: {} reqs"
+
+    assert "corrupted" not in stats(line.format(0)).values
+    assert stats(line.format(3)).values["corrupted"] == 3.0

@@ -39,6 +39,7 @@ class Generations:
         self.past = list(past)
         self._counters = counters
         self._report = report
+        self._missing: list[Record] = []  # of which nothing was read, so that nothing proves what became of them
 
     @property
     def records(self) -> tuple[Record, ...]:
@@ -135,6 +136,8 @@ class Generations:
             pairs = between(record, self.past, files, self.is_being_copied, rest=rest)
             return [(one, its) for one, its in pairs if its == record or until is None or one.mtime <= until]
 
+        is_next = rest or until is None  # and not merely a look at what came before a file was read
+        missing = [each for each in self._missing if is_next and each.name == record.name]
         pairs, opened = self._open_all({record.name, record.real}, wanted)
         for one, its in pairs:
             if any(new.identity == one.identity for new in opened):
@@ -145,6 +148,7 @@ class Generations:
                 self._counters.open_failures += 1
         if rest and not any(its == record for _, its in pairs):
             self._lose(record)
+        self._account_for(missing)
         return opened
 
     def _open_all(
@@ -186,14 +190,24 @@ class Generations:
                 self._lose(record)
 
     def _lose(self, record: Record) -> None:
-        """Count what is known to have been there and cannot be found."""
+        """Count what is known to have been there and cannot be found; where nothing was read of it, not at once."""
         self.past = [each for each in self.past if each != record]
         self._put_away(replace(record, done=True))
-        if record.unread and not self._may_be_open(record):
+        if record.proof.offset:
+            self._count_loss(record)
+        elif record.unread and record not in self._missing:
+            self._missing.append(record)
+
+    def _count_loss(self, record: Record) -> None:
+        if record.unread:
             self._counters.lost_bytes += record.unread
             self._report(record.name, record.unread)
 
-    def _may_be_open(self, record: Record) -> bool:
-        """Whether a content of which nothing was read, so that nothing proves it, is that of a file that is open."""
-        others = (one.record() for one in self.open if one.name == record.name and one.identity != record.identity)
-        return not record.proof.offset and any(other.mtime >= record.mtime for other in others)
+    def _account_for(self, missing: Collection[Record]) -> None:
+        """Count those of which no copy was met until the log's next generation: a copy may be found only with that."""
+        known = self.records
+        for record in missing:
+            self._missing.remove(record)
+            others = (one for one in known if one.name == record.name and one.identity != record.identity)
+            if not any(one.mtime >= record.mtime and one.size >= record.size for one in others):
+                self._count_loss(record)

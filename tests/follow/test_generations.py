@@ -14,8 +14,10 @@ import pytest
 from solpi_exporter.follow.files import DRAIN_SECONDS, FileFollower
 from solpi_exporter.follow.lines import LineCounters
 from solpi_exporter.follow.position import Position
+from solpi_exporter.follow.siblings import candidate
 from solpi_exporter.source import SourceError
 from tests.fakes import FakeClock, FakeWatcher
+from tests.follow.following import Following
 from tests.follow.writer import Writer
 
 STEPS = 400
@@ -125,3 +127,27 @@ def test_every_line_counts_once(tmp_path: Path, pattern: str, appending: bool, s
 
     assert Counter(counted) == Counter(writer.written), trace
     assert ledger.follower.counters.lost_bytes == 0
+
+
+def test_a_file_that_was_cut_before_anything_was_read_of_it_is_lost_with_the_next_one(tmp_path: Path) -> None:
+    """Nothing proves what became of it: a copy may be met until its log has its next generation, or there is none."""
+    following = Following(tmp_path)
+    log = following.path
+    log.touch()
+    following.start()
+    position, counters = following.stop()
+    log.write_text("x\n" * 500)
+    met = candidate(str(log))
+    assert met is not None
+    log.write_text("y\n")
+    following.resume(replace(position, records=(met.fresh_record(str(log)),)), counters)
+    assert following.counted == [b"y"]
+    assert following.follower.counters.lost_bytes == 0
+
+    log.rename(f"{log}.1")
+    log.write_text("z\n")
+    following.poll()
+
+    assert following.counted == [b"y", b"z"]
+    assert following.lost == [(str(log), 1000)]
+    following.follower.close()

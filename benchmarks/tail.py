@@ -33,12 +33,13 @@ OURS = (
     "from solpi_exporter.engine.source import WHOLE_LOG, LogSource\n"
     "from solpi_exporter.engine.dialects.vllm import VLLM\n"
     "from solpi_exporter.engine.listener import Listener\n"
+    "from solpi_exporter.engine.dialects.table import chosen\n"
     "from solpi_exporter.follow.files import FileFollower\n"
     "from solpi_exporter.follow.watch import DirectoryWatcher\n"
     "clock = SystemClock()\n"
     "paths, watcher = [sys.argv[1]], DirectoryWatcher()\n"
     "log = FileFollower(paths, from_beginning=True, start=VLLM.start, watcher=watcher, clock=clock)\n"
-    "source = LogSource('s', log, Listener((VLLM,), 'auto'), clock, timeout=600.0, poll_bytes=WHOLE_LOG)\n"
+    "source = LogSource('s', log, Listener(chosen('auto'), 'auto'), clock, timeout=600.0, poll_bytes=WHOLE_LOG)\n"
     "progress = source.poll()[-1]; print(progress.counters.lines, dict(progress.matched)['stats']); source.close()\n"
 )
 RATE = 5000  # lines a second, live

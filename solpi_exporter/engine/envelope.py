@@ -20,6 +20,7 @@ MAX_BYTES = 1 << 20  # of one line that came in pieces: a longer one is passed o
 Origin = tuple[str, str]  # a log and a stream
 Candidates = Callable[[bytes], Iterator[bytes]]
 
+FIRST_BYTES = frozenset(b"%c" % byte for byte in b"{0123456789")  # of any record
 _STREAMS = ("stdout", "stderr")
 _CRI = re.compile(
     rb"(?P<time>[\d:.TZ+-]{20,40}) (?P<stream>stdout|stderr) (?P<tag>[FP])(?::[^ ]{0,200})?(?: (?P<text>.*))?",
@@ -31,8 +32,7 @@ _MICROSECONDS = re.compile(r"\d{1,17}", re.ASCII)
 _DOCKER_END = b'\\n","stream":"'
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(NamedTuple):  # made for every line that may report something
     """One line of the engine, without its newline. `time` is that of the envelope (Unix), None where it has none."""
 
     text: bytes
@@ -88,14 +88,15 @@ class Unwrapper:
         """
         form = self._form(data, name)
         if form is None:
-            yield from (Line(text, None) for text in candidates(data))
+            for line in candidates(data):
+                yield Line(line, None)
             return
         is_in_pieces = name in self._unfinished or any(log == name for log, _ in self._cut)
         is_fast = not is_in_pieces and form.are_whole(data)
         records = candidates(data) if is_fast else data.split(b"\n")
         for piece in filter(None, map(form.read, records)):
             if text := self._join(piece, name):
-                yield from (Line(line, _seconds(piece.time)) for line in candidates(text + b"\n"))
+                yield from (Line(one, _seconds(piece.time)) for one in candidates(text + b"\n"))
 
     def _form(self, data: bytes, name: str) -> _Format | None:
         """Return the envelope of a block; one whose first line is damaged is in that of the blocks before."""
@@ -127,6 +128,8 @@ class Unwrapper:
 
 def _recognised(data: bytes) -> _Format | None:
     """Return the envelope that a block's first line is in, None for a plain one."""
+    if data[:1] not in FIRST_BYTES:
+        return None
     first = data[: data.find(b"\n")]
     return next((form for form in FORMATS.values() if form.read(first) is not None), None)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from solpi_exporter.engine.dialects.dialect import Dialect, Said, Trouble
-from solpi_exporter.engine.envelope import Origin, Unwrapper
+from solpi_exporter.engine.envelope import Line, Origin, Unwrapper
 from solpi_exporter.engine.prefixes import unwrap
 
 ANYBODYS = frozenset({"cuda_error", "out_of_memory", "nccl_timeout"})
@@ -44,12 +44,14 @@ class Listener:
         Where that is nothing, another engine may start in it, under the same name as the one before.
         """
         is_silent = True
-        for heard in self._hear(data, name, self._unwrapper):
-            is_silent = False
-            yield heard
+        for line in self._unwrapper.lines(data, name, self._candidates):
+            heard = self._hear(line)
+            if heard is not None:
+                is_silent = False
+                yield heard
         if is_silent and self._is_replaced_in(data):
             self.dialect = None
-            yield from self._hear(data, name, Unwrapper(self._envelope))
+            yield from self._all(data, name, Unwrapper(self._envelope))
 
     def hear_before(self, data: bytes, name: str) -> Iterator[Heard]:
         """Yield what a block reports that was written before the first one that is to be heard.
@@ -57,23 +59,25 @@ class Listener:
         Of a line that is unfinished at the end of the last such block, the rest is passed over.
         """
         unwrapper = Unwrapper(self._envelope)
-        yield from self._hear(data, name, unwrapper)
+        yield from self._all(data, name, unwrapper)
         self._unwrapper.pass_over(name, unwrapper.unfinished)
 
     def _is_replaced_in(self, data: bytes) -> bool:
         others = [one for one in self._dialects if one is not self.dialect]
         return self.dialect is not None and any(one.starts_in(data) for one in others)
 
-    def _hear(self, data: bytes, name: str, unwrapper: Unwrapper) -> Iterator[Heard]:
-        for line in unwrapper.lines(data, name, self._candidates):
-            text, time = line.text.decode(errors="replace"), line.time
-            said = self._parse(text)
-            if said is None:
-                bare, told = unwrap(text)
-                said = None if bare == text else self._parse(bare)
-                time = told if time is None else time
-            if said is not None:
-                yield Heard(said, time)
+    def _all(self, data: bytes, name: str, unwrapper: Unwrapper) -> Iterator[Heard]:
+        heard = map(self._hear, unwrapper.lines(data, name, self._candidates))
+        return (one for one in heard if one is not None)
+
+    def _hear(self, line: Line) -> Heard | None:
+        text, time = line.text.decode(errors="replace"), line.time
+        said = self._parse(text)
+        if said is None:
+            bare, told = unwrap(text)
+            said = None if bare == text else self._parse(bare)
+            time = told if time is None else time
+        return None if said is None else Heard(said, time)
 
     def _candidates(self, data: bytes) -> Iterator[bytes]:
         if self.dialect is not None:

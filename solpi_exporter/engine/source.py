@@ -123,10 +123,11 @@ class LogSource:
         if block.head:
             for heard in self._listener.hear_before(block.data, block.name):
                 self._told.learn(heard.said)
-        for heard in () if block.head else self._listener.hear(block.data, block.name):
-            self._matched[heard.said.event.kind] += 1
-            written = block.time if heard.time is None else heard.time
-            self._told.take(heard.said, written, self._clock.time(), block.name, live=block.time is not None)
+        else:
+            now, live = self._clock.time(), block.time is not None
+            for said, time in self._listener.hear(block.data, block.name):
+                self._matched[said.event.kind] += 1
+                self._told.take(said, block.time if time is None else time, now, block.name, live=live)
         self._recognise()
 
     def _recognise(self) -> None:

@@ -4,8 +4,8 @@ It is kept over a restart with the position in the log: what was told before tha
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from dataclasses import dataclass, field, fields
+from typing import Any, NamedTuple
 
 from solpi_exporter.engine.dialects.dialect import (
     ALL,
@@ -30,13 +30,22 @@ KNOWN = frozenset(one.name for one in fields(EngineReading))  # what another ver
 LARGEST = frozenset({"preemptions_at_least"})  # told as totals, by schedulers that each count their own
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
-    """An engine's last report: attributes of EngineReading; Unix seconds of when it was written, None if not known."""
+class Report(NamedTuple):  # made for every report of a history
+    """An engine's last report: attributes of EngineReading, and the log that it is from.
+
+    `written` is when that was, None where only its `stamp` tells, as it is read `now` (all Unix seconds).
+    """
 
     values: Mapping[str, float]
-    time: float | None
+    written: float | None
+    stamp: str
+    now: float
     log: str = ""
+
+    @property
+    def time(self) -> float | None:
+        """When it was written, None if not known. Worked out when asked for: of a long history, few are."""
+        return stamp_time(self.stamp, self.now) if self.written is None else self.written
 
 
 @dataclass(slots=True)
@@ -62,17 +71,17 @@ class Told:
 
     def take(self, said: Said, written: float | None, now: float, log: str = "", *, live: bool = True) -> None:
         """Take in what one line says; `written` is when, None for a past that only its own stamp tells."""
-        time = stamp_time(said.stamp, now) if written is None else written
         match said.event:
             case Stats(engine, values, counted, partial):
                 self._name(engine, partial=partial)
-                self._report(self.last, Report(values, time, log), live=live, add=partial)
+                self._report(self.last, Report(values, written, said.stamp, now, log), live=live, add=partial)
                 self._count(self.last, counted)
             case Iteration(engine, seconds, values):
-                self._report(engine, Report(values, time, log), live=live, add=True)
+                engine = engine or self.last
+                self._report(engine, Report(values, written, said.stamp, now, log), live=live, add=True)
                 self._count(engine, {} if seconds is None else {"iterations": 1.0, "iteration_seconds": seconds})
             case Transfer(_, counted, values):
-                self._report(self.last, Report(values, time, log), live=live, add=True)
+                self._report(self.last, Report(values, written, said.stamp, now, log), live=live, add=True)
                 self._count(self.last, counted)
             case Preemption(engine, count, at_least):
                 self._count(engine, {"preemptions_at_least": at_least} if at_least else {"preemptions": count})
@@ -82,9 +91,12 @@ class Told:
                 if what == DEATH:
                     self.reports.clear()
                     self.dead = True
-            case Setting(engine=str(engine)) if engine not in self.watched:
-                self.watched.append(engine)
-        self.learn(said)
+            case Setting() | Capacity() as told:
+                self.learn(said)
+                if isinstance(told, Setting) and told.engine is not None and told.engine not in self.watched:
+                    self.watched.append(told.engine)
+        if said.pid is not None:
+            self.pids[said.role] = said.pid
 
     def learn(self, said: Said) -> None:
         """Take in what a line says of the start, and nothing else: all of what was written before we came."""
@@ -101,7 +113,7 @@ class Told:
         """Read the values of the last reports, which a dialect may have left unread, so that they can be kept."""
         for engine, report in self.reports.items():
             if not isinstance(report.values, dict):
-                self.reports[engine] = replace(report, values=dict(report.values))
+                self.reports[engine] = report._replace(values=dict(report.values))
 
     # What a line changes.
 
@@ -119,16 +131,15 @@ class Told:
         if last is None:
             self.reports[engine] = new
         elif live or new.log == last.log or (new.time or 0.0) >= (last.time or 0.0):
-            self.reports[engine] = replace(new, values={**last.values, **new.values}) if add else new
+            self.reports[engine] = new._replace(values={**last.values, **new.values}) if add else new
 
     def _count(self, engine: str, amounts: Values) -> None:
-        if amounts:
+        for name, amount in amounts.items():
+            if name in LARGEST and not amount and engine not in self.watched:
+                continue  # the engine has counted before we came, and does not say how far
             totals = self.counted.setdefault(engine, {})
-            for name, amount in amounts.items():
-                if name in LARGEST and not amount and engine not in self.watched:
-                    continue  # the engine has counted before we came, and does not say how far
-                before = totals.get(name, 0.0)
-                totals[name] = max(before, amount) if name in LARGEST else before + amount
+            before = totals.get(name, 0.0)
+            totals[name] = max(before, amount) if name in LARGEST else before + amount
 
     def _note_trouble(self, what: str) -> None:
         self.troubles[what] = self.troubles.get(what, 0) + 1

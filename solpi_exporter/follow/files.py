@@ -170,7 +170,7 @@ class FileFollower:
 
     def _folders(self) -> set[str]:
         """Return where names of ours may change: beside the names, and beside what symbolic links point to."""
-        paths = (path for one in self._generations.open for path in (one.path, one.real))
+        paths = {path for one in self._generations.open for path in (one.path, one.real)}
         return self._names.folders() | {os.path.dirname(path) or "." for path in paths}
 
     def _meet(self, found: Candidate, named: Named) -> Iterator[Block]:

@@ -17,7 +17,7 @@ COMPRESSIONS: Mapping[str, Callable[[FileIO], IO[bytes]]] = MappingProxyType(
     {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}  # type: ignore[dict-item]
 )
 # Never followed as text.
-COMPRESSED = frozenset({*COMPRESSIONS, ".zst", ".lz4", ".zip"})
+COMPRESSED = (*COMPRESSIONS, ".zst", ".lz4", ".zip")
 
 STEP = 1 << 20
 

@@ -51,7 +51,7 @@ def candidate(path: str) -> Candidate | None:
 
 
 def _is_compressed(path: str) -> bool:
-    return os.path.splitext(path)[1] in COMPRESSED
+    return path.endswith(COMPRESSED)
 
 
 def is_readable(one: Candidate) -> bool:

@@ -67,10 +67,10 @@ def split(line: str) -> tuple[Head, str] | None:
 
 def _split(text: str) -> tuple[Head, str] | None:
     if head := _HEAD.match(text):
-        pid = None if head["pid"] is None else int(head["pid"])
+        role, pid, level, stamp, file = head.groups()
         after = _NEXT.search(text, head.end()) if text.find("] ", head.end()) >= 0 else None
         message = text[head.end() : after.start() if after else None]
-        return Head(head["file"], head["level"], head["stamp"], head["role"] or "", pid), message
+        return Head(file, level, stamp, role or "", None if pid is None else int(pid)), message
     if head := _TORCH.match(text):
         stamp = f"{head['month']}-{head['day']} {head['time']}"
         return Head(head["file"], ERROR, stamp), text[head.end() :]

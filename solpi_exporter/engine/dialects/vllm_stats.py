@@ -62,9 +62,8 @@ FRACTIONS = {"Draft acceptance rate": "acceptance_ratio"}  # V0 prints it from 0
 def parse(message: str, head: Head) -> Stats | Iteration | None:
     """Return what a periodic line reports."""
     if match := _STATS.match(message):
-        engine = ALL if match["all"] else str(int(match["engine"] or 0))
-        parts = match["parts"]
-        return Stats(engine, Parts(parts), _counted(parts))
+        engine, several, parts = match.groups()
+        return Stats(ALL if several else (engine or "").lstrip("0") or "0", Parts(parts), _counted(parts))
     if message.startswith(_RUST):
         return Stats("", Parts(message), _counted(message))
     return _companion(message) or _early(message) or _iteration(message, head)

@@ -22,7 +22,7 @@ from tests.serving import eventually
 
 UNREAD = 5  # rotations, of two generations each, before everything has to be read
 KEPT = 2 * (UNREAD + 3) + 1  # generations: none is removed before it was read
-ROUNDS = int(os.environ.get("SOLPI_KILLS", "200"))
+ROUNDS = int(os.environ.get("SOLPI_KILLS", "60"))
 
 _LINES = re.compile(r'^solpi_log_lines_total\{server="s"\} (\S+)$', re.MULTILINE)
 _LOST = re.compile(r'^solpi_log_lost_bytes_total\{server="s"\} (\S+)$', re.MULTILINE)

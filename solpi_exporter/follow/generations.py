@@ -23,7 +23,7 @@ from solpi_exporter.follow.siblings import (
     rotated,
 )
 
-ATTEMPTS = 20  # to open what is being renamed
+ATTEMPTS = 100  # to open what is being renamed: some 30 ms, since whoever renames may wait for a CPU meanwhile
 DONE = 64  # records kept of files that were read to their end: as many generations as may lie about
 WAITING = 1024  # and of those that cannot be found at present
 

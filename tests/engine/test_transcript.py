@@ -23,8 +23,8 @@ LINES = Path(__file__).parent.parent / "loglines"
 LOGS = sorted([*RECORDINGS.rglob("*.log"), *SHIPPED.rglob("*.log"), *LINES.glob("*.log")])
 AFTER_ALL = datetime.fromisoformat("2026-11-30T00:00:00+00:00").timestamp()
 
-# How many lines of each kind there are, counted with grep and not by a dialect: stats, iteration, preemption, transfer,
-# capacity, setting, error.
+# How many lines of each kind there are, counted with grep, in the short files by eye, and not by a dialect: stats,
+# iteration, preemption, transfer, capacity, setting, error.
 COUNTS = {
     "llamacpp-2024-json-and-text": (0, 0, 0, 0, 0, 0, 0),
     "llamacpp-2026": (0, 0, 0, 0, 0, 0, 0),

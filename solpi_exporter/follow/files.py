@@ -95,6 +95,8 @@ class FileFollower:
 
     def _blocks(self) -> Iterator[Block]:
         now = self._clock.monotonic()
+        if self._next_scan is None:
+            self._generations.resume(self._names.present())
         if self._watcher.changed() or self._next_scan is None or now >= self._next_scan:
             yield from self._read_all(self._generations.open)  # first: which of them were cut has to be known
             yield from self._scan(now)
@@ -108,7 +110,7 @@ class FileFollower:
     def _read(self, one: Generation) -> Iterator[Block]:
         """Yield a file's new lines; one that fails, by a stale handle or a disk error, is opened anew later."""
         try:
-            untouched = one.record() if one.is_current() and one.is_untouched() else None
+            untouched = one.record() if one.may_grow and one.is_untouched() else None
             if untouched is not None:
                 yield from self._read_all(self._before(one))
             for lines in one.read():
@@ -151,8 +153,6 @@ class FileFollower:
         """
         self._watcher.watch(self._folders())
         named = self._names.look()
-        if self._next_scan is None:
-            self._generations.resume(named.files)
         known = {one.identity: one for one in self._generations.open}
         for found in named.files:
             if found.identity in known:
@@ -186,21 +186,19 @@ class FileFollower:
         record = yield from self._same(found)
         name = self._log_of(found, named)
         last = self._generations.last(name) if record is None and not self._is_fresh else None
-        if last is not None:
-            self._generations.add_since(last)
-            if found.identity in self._generations.identities:
-                return
         new = self._generations.add(found, record or found.fresh_record(name))
         if new is None:
             self.counters.open_failures += 1
         elif join:
             self._generations.ignore_older(new, named.identities)
             yield from self._join(new)
-        elif record is None and last is None:
+        elif last is not None:
+            self._generations.add_since(last, new)
+            if found.path == name:
+                self._count_rotation(found)
+                new.live = self._next_scan is not None
+        elif record is None:
             self._generations.ignore_older(new, named.identities)
-        elif record is None and found.path == name:
-            self._count_rotation(found)
-            new.live = self._next_scan is not None
 
     def _same(self, found: Candidate) -> Generator[Block, None, Record | None]:
         """Return the record of what was lost sight of and is here again, if need be with its content in another inode.

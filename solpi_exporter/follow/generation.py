@@ -6,11 +6,12 @@ middle.
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
 
 from solpi_exporter.follow.lines import LineCounters
 from solpi_exporter.follow.opened import Opened, Status, open_any
 from solpi_exporter.follow.position import HEAD_BYTES, MARK_BYTES, Identity, Proof, Record
-from solpi_exporter.follow.siblings import Candidate
+from solpi_exporter.follow.siblings import Candidate, candidate
 
 BLOCK = 1 << 20  # the longest line that is kept, and so the most that is read at once
 PIECE = 1 << 16  # read where lines are shorter: above 128 KiB, malloc has each buffer mapped anew, which costs a third
@@ -68,9 +69,17 @@ class Generation:
         """Whether it is what its log's name means."""
         return self.path == self.name and self.retired is None
 
+    def has_its_name(self) -> bool:
+        """Whether its log's name means it at this very moment."""
+        try:
+            found = candidate(self.name)
+        except OSError:
+            return False
+        return found is not None and found.identity == self.identity
+
     def is_untouched(self) -> bool:
-        """Whether something has happened to it, and nothing was read of it."""
-        return not self.offset and self.has_news()
+        """Whether something has happened to it, and nothing was read of it, a hole at its beginning at most."""
+        return not self.record().proof.offset and self.has_news()
 
     def looked(self) -> None:
         """Take note that the names were looked at: what is made from now on has changed later than this file had."""
@@ -152,9 +161,15 @@ class Generation:
         return rest + b"\n"
 
     def _window(self, length: int) -> bytes:
-        """Return the mark and what comes after it, in one read, so that nothing happens to the file between the two."""
-        window = self.file.pread(len(self._mark) + length, self.offset - len(self._mark))
+        """Return the mark and what comes after it, both of the same content; raise Cut."""
+        begin = self.offset - len(self._mark)
+        window = self.file.pread(len(self._mark) + length, begin)
         if not window.startswith(self._mark):
+            raise Cut
+        # A cut may fall into the very read, of which the kernel makes several: then its beginning is gone by now.
+        text = len(window) - len(window.lstrip(b"\0"))
+        first = window[text : text + MARK_BYTES]
+        if self.file.pread(len(first), begin + text) != first:
             raise Cut
         if window[len(self._mark) : len(self._mark) + 1] == b"\0":
             # A writer without O_APPEND goes on at its old place in a file that was cut: before it is a hole.
@@ -198,17 +213,15 @@ class Generation:
 
 
 def open_generation(one: Candidate, record: Record, counters: LineCounters) -> Generation | None:
-    """Open a file where its record ends; return None where it cannot be, or is another by now."""
+    """Open a file where its record ends; return None where it cannot be, or is another or was cut by now."""
     try:
         file = open_any(one.path)
     except OSError:
         return None
-    try:
+    with suppress(OSError):
         may_grow = one.is_plain and one.identity == record.identity
         new = Generation(file, one.path, record, counters, may_grow=may_grow)
-    except OSError:
-        new = None
-    if new is None or file.identity != one.identity:
-        file.close()
-        return None
-    return new
+        if file.identity == one.identity and new.record().proof == record.proof:
+            return new
+    file.close()
+    return None

@@ -91,17 +91,23 @@ class Generations:
             self.open.append(new)
         return new
 
-    def add_since(self, last: Record) -> None:
-        """Open what was written after the last known generation of a log, and its own rest, where that is not open."""
-        self.open += self._opened_since(last, rest=last in self.past and not last.done)
+    def add_since(self, last: Record, new: Generation) -> None:
+        """Open what was written between the last known generation of a log and a new one, and the rest of the former.
+
+        The new one is open by then: a copy of it may just be made.
+        """
+        self._insert(self._opened_since(last, rest=last in self.past and not last.done, before=new, is_next=True), new)
         self._give_up(last.name)
 
     def add_before(self, one: Generation, record: Record, *, rest: bool) -> list[Generation]:
         """Open what an open file held before what it holds now, and return it; `record` is what was read of that."""
-        older = self._opened_since(record, rest=rest, until=one.changed())
-        index = self.open.index(one)
-        self.open[index:index] = older
+        older = self._opened_since(record, rest=rest, before=one, is_next=rest)
+        self._insert(older, one)
         return older
+
+    def _insert(self, older: list[Generation], before: Generation) -> None:
+        index = self.open.index(before)
+        self.open[index:index] = older
 
     def ignore_older(self, new: Generation, named: Iterable[Identity]) -> None:
         """Note which generations there are when a log is met for the first time: they were never to be read."""
@@ -128,15 +134,20 @@ class Generations:
             one.file.close()
         self.open.clear()
 
-    def _opened_since(self, record: Record, *, rest: bool, until: int | None = None) -> list[Generation]:
-        """Open a record's rest, if asked for, and the generations after it, up to those of `until` (nanoseconds)."""
+    def _opened_since(self, record: Record, *, rest: bool, before: Generation, is_next: bool) -> list[Generation]:
+        """Open a record's rest, if asked for, and the generations after it, but none that may come after `before`.
+
+        `is_next`: the record's content has a successor, and this is not merely a look at what came before a file.
+        """
 
         def wanted() -> list[Pair]:
             files = [(one.record(), one.file) for one in self.open]
             pairs = between(record, self.past, files, self.is_being_copied, rest=rest)
+            if before.has_its_name():  # asked last: then all that is rotated now came before it
+                return pairs
+            until = before.changed()
             return [(one, its) for one, its in pairs if its == record or until is None or one.mtime <= until]
 
-        is_next = rest or until is None  # and not merely a look at what came before a file was read
         missing = [each for each in self._missing if is_next and each.name == record.name]
         pairs, opened = self._open_all({record.name, record.real}, wanted)
         for one, its in pairs:
@@ -205,7 +216,7 @@ class Generations:
 
     def _account_for(self, missing: Collection[Record]) -> None:
         """Count those of which no copy was met until the log's next generation: a copy may be found only with that."""
-        known = self.records
+        known = [*self.past, *(replace(one.record(), mtime=one.changed() or 0) for one in self.open)]
         for record in missing:
             self._missing.remove(record)
             others = (one for one in known if one.name == record.name and one.identity != record.identity)

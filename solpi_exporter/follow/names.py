@@ -60,6 +60,10 @@ class Names:
         files = sorted(found.values(), key=lambda one: (one.mtime, one.path))
         return Named(tuple(files), frozenset(one for one, late in meant.items() if late), tuple(unknown))
 
+    def present(self) -> list[Candidate]:
+        """Return the files that are there, which is no first look at them."""
+        return [one for pattern in self.patterns for one in self._means(pattern, [])]
+
     def postpone(self, path: str) -> None:
         """Let the next look be the first one at a path."""
         self._late.add(path)

@@ -195,14 +195,14 @@ def _has_same_end(one: Candidate, file: Opened) -> bool:
 def is_copy_in_the_making(one: Candidate, file: Opened, record: Record) -> bool:
     """Return whether `one` may be a copy, complete or not yet, of a file that is read: what comes before a truncation.
 
-    An empty one may well become that.
+    An empty one may well become that. One that is compressed was cut before, so that only what was read tells.
     """
     if not is_rotated(one.path, record.name):
         return False
-    if one.size >= record.proof.offset > 0:
+    if record.proof.offset and (one.size >= record.proof.offset or not one.is_plain):
         return _holds(one, record)
     try:
-        return one.size == 0 or _begins_alike(one, file)
+        return one.is_plain and (one.size == 0 or _begins_alike(one, file))
     except OSError:
         return False
 

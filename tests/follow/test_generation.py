@@ -214,6 +214,35 @@ def test_a_change_before_the_offset_is_a_cut(log: Log, content: bytes) -> None:
     assert log.reader.record().proof.offset == 8
 
 
+@pytest.mark.parametrize("is_read", [False, True], ids=["nothing was read", "some was read"])
+def test_a_cut_within_a_read_is_a_cut(log: Log, monkeypatch: pytest.MonkeyPatch, is_read: bool) -> None:
+    """The kernel reads page by page: one read may return what was there before a cut, a hole, and what came after."""
+    if is_read:
+        log.append(b"one\n")
+        log.lines()
+    log.append(b"".join(b"line %06d\n" % number for number in range(1000)))
+
+    def pread_and_cut(descriptor: int, length: int, offset: int) -> bytes:
+        monkeypatch.undo()
+        page = os.pread(descriptor, 4096, offset)
+        end = log.path.stat().st_size
+        os.truncate(log.path, 0)
+        os.truncate(log.path, end)
+        log.append(b"after\n")
+        return page + os.pread(descriptor, length - len(page), offset + len(page))
+
+    def pread(descriptor: int, length: int, offset: int) -> bytes:
+        long = length > BLOCK // 32
+        return pread_and_cut(descriptor, length, offset) if long else real(descriptor, length, offset)
+
+    real = os.pread
+    monkeypatch.setattr(os, "pread", pread)
+
+    with pytest.raises(Cut):
+        log.lines()
+    assert log.counters.lines == int(is_read)
+
+
 def test_after_a_cut_it_is_read_from_its_beginning(log: Log) -> None:
     """With nothing kept of what it was."""
     log.append(b"one\ntwo\n")
@@ -285,6 +314,18 @@ def test_it_is_untouched_until_something_is_read(log: Log) -> None:
     log.lines()
 
     assert not log.reader.is_untouched()
+
+
+def test_a_hole_is_nothing_that_was_read(log: Log) -> None:
+    """One that was passed over, with the begin of a line behind it, leaves it untouched: it may be cut once more."""
+    os.truncate(log.path, 1 << 20)
+    log.append(b"on")
+    log.lines()
+    assert log.reader.offset
+
+    log.append(b"e\n")
+
+    assert log.reader.is_untouched()
 
 
 def test_it_is_current_under_its_own_name(log: Log) -> None:
@@ -360,6 +401,19 @@ def test_what_cannot_be_opened_is_none(log: Log, monkeypatch: pytest.MonkeyPatch
     assert open_generation(found, record, log.counters) is None
 
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.parametrize("size", [0, 3, 100], ids=["empty", "shorter", "a hole"])
+def test_what_was_cut_since_its_place_was_found_is_not_opened(log: Log, size: int) -> None:
+    """Else what stands before the offset now would be taken for what was read, and its rest for the log's."""
+    log.append(b"one\ntwo\n")
+    log.lines()
+    record, found = log.reader.record(), log.found()
+
+    os.truncate(log.path, 0)
+    os.truncate(log.path, size)
+
+    assert open_generation(found, record, log.counters) is None
 
 
 def test_a_record_of_nothing_begins_at_the_beginning(log: Log) -> None:

@@ -3,8 +3,11 @@
 Here the kill is the loss of everything since the last save; tests/test_exactly_once.py kills real daemons.
 """
 
+import os
 import re
+import shutil
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -129,9 +132,15 @@ def test_every_line_counts_once(tmp_path: Path, pattern: str, appending: bool, s
     assert ledger.follower.counters.lost_bytes == 0
 
 
-def test_a_file_that_was_cut_before_anything_was_read_of_it_is_lost_with_the_next_one(tmp_path: Path) -> None:
+@pytest.fixture
+def following(tmp_path: Path) -> Iterator[Following]:
+    one = Following(tmp_path)
+    yield one
+    one.follower.close()
+
+
+def test_a_file_that_was_cut_before_anything_was_read_of_it_is_lost_with_the_next_one(following: Following) -> None:
     """Nothing proves what became of it: a copy may be met until its log has its next generation, or there is none."""
-    following = Following(tmp_path)
     log = following.path
     log.touch()
     following.start()
@@ -150,4 +159,61 @@ def test_a_file_that_was_cut_before_anything_was_read_of_it_is_lost_with_the_nex
 
     assert following.counted == [b"y", b"z"]
     assert following.lost == [(str(log), 1000)]
-    following.follower.close()
+
+
+def test_what_came_before_a_file_that_was_rotated_unread(following: Following) -> None:
+    """The empty file that a daemon has left is found by its inode; what was copied out of it meanwhile comes first."""
+    following.path.touch()
+    following.start()
+    left = following.stop()
+    following.write(100)
+    following.copytruncate()
+    following.write(1)
+    following.rename()
+    following.write(1)
+
+    following.resume(*left)
+
+    assert following.counted == following.written
+
+
+def test_a_log_that_is_met_while_it_is_copied(following: Following) -> None:
+    """The copy is none of the generations that came between, though its source was unknown until then."""
+    following.write(1)
+    following.start()
+    following.rename()
+    following.write(100)
+    following.copy()
+    following.poll()
+    assert following.counted == following.written
+
+    os.truncate(following.path, 0)
+    following.write(1)
+    following.poll()
+
+    assert following.counted == following.written
+
+
+def test_a_copy_in_the_place_of_an_empty_file_is_no_loss(following: Following) -> None:
+    """It has the inode of a file that was left empty, and is read as that; nothing is lost of the file that was cut."""
+    following.path.touch()
+    following.start()
+    left = following.stop()
+    following.rename()
+    os.truncate(following.older, 0)
+    following.write(100)
+    met = candidate(str(following.path))
+    assert met is not None
+    shutil.copyfile(following.path, following.older)
+    os.truncate(following.path, 0)
+    unread = met.fresh_record(str(following.path))
+    position = replace(left[0], records=(*left[0].records, unread))
+
+    following.resume(position, left[1])
+    following.write(1)
+    following.rename()
+    following.write(1)
+    following.poll()
+
+    assert following.counted == following.written
+    assert following.lost == []

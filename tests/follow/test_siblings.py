@@ -372,6 +372,19 @@ def test_copies_in_the_making(log: Path, ending: str, content: bytes, is_one: bo
     assert answer is is_one
 
 
+def test_a_compressed_file_is_no_copy_of_one_that_begins_with_a_hole(log: Path) -> None:
+    """Both begin with NULs, and nothing was read; what is compressed was cut before."""
+    hole = bytes(len(LONG))
+    record = found(write(log, hole + OTHER)).fresh_record(str(log))
+    older = found(write(beside(log, ".1.gz"), gzip.compress(hole + LONG), 200))
+    file = PlainFile(str(log))
+
+    answer = is_copy_in_the_making(older, file, record)
+    file.close()
+
+    assert not answer
+
+
 def test_a_copy_is_one_after_the_cut_as_well(log: Path) -> None:
     """What was read proves it when the file itself holds it no more."""
     record = read_up_to(write(log, LONG), 5000)

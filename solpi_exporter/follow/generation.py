@@ -7,6 +7,7 @@ middle.
 
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 
 from solpi_exporter.follow.lines import LineCounters
 from solpi_exporter.follow.opened import Opened, Status, open_any
@@ -218,6 +219,8 @@ def open_generation(one: Candidate, record: Record, counters: LineCounters) -> G
         file = open_any(one.path)
     except OSError:
         return None
+    if not record.proof.offset and one.identity != record.identity:
+        record = replace(record, mtime=one.mtime)  # by which alone, and the inode, a successor will know it
     with suppress(OSError):
         may_grow = one.is_plain and one.identity == record.identity
         new = Generation(file, one.path, record, counters, may_grow=may_grow)

@@ -21,6 +21,7 @@ from solpi_exporter.follow.siblings import (
     present_and_rotated,
     read_record,
     rotated,
+    with_copy_of_unread,
 )
 
 ATTEMPTS = 100  # to open what is being renamed: some 30 ms, since whoever renames may wait for a CPU meanwhile
@@ -143,10 +144,10 @@ class Generations:
         def wanted() -> list[Pair]:
             files = [(one.record(), one.file) for one in self.open]
             pairs = between(record, self.past, files, self.is_being_copied, rest=rest)
-            if before.has_its_name():  # asked last: then all that is rotated now came before it
-                return pairs
-            until = before.changed()
-            return [(one, its) for one, its in pairs if its == record or until is None or one.mtime <= until]
+            if not before.has_its_name():  # asked last: else all that is rotated now came before it
+                until = before.changed()
+                pairs = [(one, its) for one, its in pairs if its == record or until is None or one.mtime <= until]
+            return with_copy_of_unread(pairs, record) if rest else pairs
 
         missing = [each for each in self._missing if is_next and each.name == record.name]
         pairs, opened = self._open_all({record.name, record.real}, wanted)

@@ -133,7 +133,18 @@ def _is_copy(one: Candidate, record: Record) -> bool:
 
 
 def _is_unread(one: Candidate, record: Record) -> bool:
-    return one.identity == record.identity and not record.proof.offset
+    """Tell a file by its inode, unless that is another file's by now: one that was made by compressing, or copying."""
+    if one.identity != record.identity or record.proof.offset:
+        return False
+    return one.mtime == record.mtime or (one.is_plain and not _is_copy_of_present(one, record))
+
+
+def _is_copy_of_present(one: Candidate, record: Record) -> bool:
+    try:
+        with closing(open_any(record.name)) as present:
+            return present.identity != one.identity and is_copy_in_the_making(one, present, record)
+    except OSError:
+        return False
 
 
 def read_record(one: Candidate, name: str) -> Record:
@@ -167,9 +178,16 @@ def between(
     wanted = [(one, one.fresh_record(record.name)) for one in new]
     if rest and record in placed:
         return [(placed[record], record), *wanted]
-    if rest and wanted and not record.proof.offset:  # of which nothing was read: the first one may as well be its copy
-        return [(wanted[0][0], record), *wanted[1:]]
     return wanted
+
+
+def with_copy_of_unread(pairs: list[Pair], record: Record) -> list[Pair]:
+    """Return the pairs, the first for a record of which nothing was read: where it is as long, it may well be that."""
+    if record.proof.offset or not pairs or any(its == record for _, its in pairs):
+        return pairs
+    first, *others = pairs
+    may_be = first[0].size >= record.size or not first[0].is_plain
+    return [(first[0], record), *others] if may_be else pairs
 
 
 def _is_known(one: Candidate, records: Sequence[Record], opened: Sequence[tuple[Record, Opened]]) -> bool:
@@ -195,16 +213,18 @@ def _has_same_end(one: Candidate, file: Opened) -> bool:
 def is_copy_in_the_making(one: Candidate, file: Opened, record: Record) -> bool:
     """Return whether `one` may be a copy, complete or not yet, of a file that is read: what comes before a truncation.
 
-    An empty one may well become that. One that is compressed was cut before, so that only what was read tells.
+    An empty one may well become that. Only what was read tells once the file is cut: as it is before compressing, and
+    may be by now if the copy was completed since it was looked at.
     """
     if not is_rotated(one.path, record.name):
         return False
-    if record.proof.offset and (one.size >= record.proof.offset or not one.is_plain):
-        return _holds(one, record)
     try:
-        return one.is_plain and (one.size == 0 or _begins_alike(one, file))
+        may_be_half = one.is_plain and not 0 < record.proof.offset <= one.size
+        if may_be_half and (one.size == 0 or _begins_alike(one, file)):
+            return True
     except OSError:
         return False
+    return record.proof.offset > 0 and _holds(one, record)
 
 
 def _begins_alike(one: Candidate, file: Opened) -> bool:

@@ -12,7 +12,7 @@ from solpi_exporter.follow import generation
 from solpi_exporter.follow.generation import BLOCK, Cut, Generation, open_generation
 from solpi_exporter.follow.lines import LineCounters
 from solpi_exporter.follow.position import HEAD_BYTES, Proof
-from solpi_exporter.follow.siblings import Candidate, candidate
+from solpi_exporter.follow.siblings import Candidate, candidate, place
 
 
 class Log:
@@ -425,3 +425,19 @@ def test_a_record_of_nothing_begins_at_the_beginning(log: Log) -> None:
     log.append(b"one\n")
 
     assert log.lines() == [b"one"]
+
+
+def test_what_is_taken_for_a_file_of_which_nothing_was_read_is_known_again(tmp_path: Path, log: Log) -> None:
+    """By its inode and the time of its last change, which a successor has nothing else to go by."""
+    record = log.found().fresh_record(str(log.path))
+    path = tmp_path / "vllm.log.1.gz"
+    path.write_bytes(gzip.compress(b"one\n"))
+    os.utime(path, (2 * 10**9, 2 * 10**9))
+    packed = candidate(str(path))
+    assert packed is not None
+
+    new = open_generation(packed, record, log.counters)
+    assert new is not None
+    new.file.close()
+
+    assert place([new.record()], [packed]) == {new.record(): packed}

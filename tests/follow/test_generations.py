@@ -3,6 +3,7 @@
 Here the kill is the loss of everything since the last save; tests/test_exactly_once.py kills real daemons.
 """
 
+import gzip
 import os
 import re
 import shutil
@@ -17,7 +18,7 @@ import pytest
 from solpi_exporter.follow.files import DRAIN_SECONDS, FileFollower
 from solpi_exporter.follow.lines import LineCounters
 from solpi_exporter.follow.position import Position
-from solpi_exporter.follow.siblings import candidate
+from solpi_exporter.follow.siblings import Candidate, candidate, read_record
 from solpi_exporter.source import SourceError
 from tests.fakes import FakeClock, FakeWatcher
 from tests.follow.following import Following
@@ -139,6 +140,12 @@ def following(tmp_path: Path) -> Iterator[Following]:
     one.follower.close()
 
 
+def found(path: Path) -> Candidate:
+    one = candidate(str(path))
+    assert one is not None
+    return one
+
+
 def test_a_file_that_was_cut_before_anything_was_read_of_it_is_lost_with_the_next_one(following: Following) -> None:
     """Nothing proves what became of it: a copy may be met until its log has its next generation, or there is none."""
     log = following.path
@@ -146,8 +153,7 @@ def test_a_file_that_was_cut_before_anything_was_read_of_it_is_lost_with_the_nex
     following.start()
     position, counters = following.stop()
     log.write_text("x\n" * 500)
-    met = candidate(str(log))
-    assert met is not None
+    met = found(log)
     log.write_text("y\n")
     following.resume(replace(position, records=(met.fresh_record(str(log)),)), counters)
     assert following.counted == [b"y"]
@@ -202,8 +208,7 @@ def test_a_copy_in_the_place_of_an_empty_file_is_no_loss(following: Following) -
     following.rename()
     os.truncate(following.older, 0)
     following.write(100)
-    met = candidate(str(following.path))
-    assert met is not None
+    met = found(following.path)
     shutil.copyfile(following.path, following.older)
     os.truncate(following.path, 0)
     unread = met.fresh_record(str(following.path))
@@ -217,3 +222,69 @@ def test_a_copy_in_the_place_of_an_empty_file_is_no_loss(following: Following) -
 
     assert following.counted == following.written
     assert following.lost == []
+
+
+def test_the_inode_of_an_unread_file_came_back_for_a_compressed_one(following: Following) -> None:
+    """A daemon that reads that first, while there is no log, would take what is older as left behind."""
+    following.path.touch()
+    following.start()
+    position, counters = following.stop()
+    for _ in range(2):
+        following.tick()
+        following.write(100)
+        following.rename()
+        following.path.touch()
+    packed = Path(f"{following.older}.gz")
+    packed.write_bytes(gzip.compress(following.older.read_bytes()))
+    shutil.copystat(following.older, packed)
+    following.older.unlink()
+    following.path.unlink()
+    unread = replace(position.records[0], inode=packed.stat().st_ino)
+
+    following.resume(replace(position, records=(unread,)), counters)
+    following.write(1)
+    following.poll()
+
+    assert following.counted == following.written
+
+
+def test_the_inode_of_an_unread_file_came_back_for_a_copy(following: Following) -> None:
+    """Of the log as it is now, which is read itself."""
+    following.path.touch()
+    following.start()
+    position, counters = following.stop()
+    following.tick()
+    following.write(100)
+    following.copy()
+    unread = replace(position.records[0], inode=following.older.stat().st_ino)
+
+    following.resume(replace(position, records=(unread,)), counters)
+    os.truncate(following.path, 0)
+    following.write(1)
+    following.poll()
+
+    assert following.counted == following.written
+
+
+@pytest.mark.parametrize("lines", [1, 200], ids=["shorter", "longer"])
+def test_what_came_after_an_unread_file_that_was_cut(following: Following, lines: int) -> None:
+    """It is not what became of that: the copy is, which was read already."""
+    following.path.touch()
+    following.start()
+    position, counters = following.stop()
+    following.write(100)
+    unread = found(following.path).fresh_record(str(following.path))
+    following.copytruncate()
+    copied = read_record(found(following.older), str(following.path))
+    for each in (1, lines, 1):
+        following.write(each)
+        following.tick()
+        following.rename()
+    following.write(1)
+
+    following.resume(replace(position, records=(copied, unread)), counters)
+    following.poll()
+
+    assert following.counted == following.written[100:]
+    assert following.lost == []
+    assert following.follower.counters.open_failures == 0

@@ -22,6 +22,7 @@ from solpi_exporter.follow.siblings import (
     place,
     read_record,
     rotated,
+    with_copy_of_unread,
 )
 
 LONG = b"".join(b"line %06d\n" % number for number in range(1000))
@@ -260,6 +261,37 @@ def test_where_nothing_was_read_the_inode_is_all_there_is(log: Path) -> None:
     assert place([fresh, read], [found(log)]) == {read: found(log)}
 
 
+def test_an_inode_that_came_back_for_a_compressed_file(log: Path) -> None:
+    """No log is compressed in place: only a record of that very file, which changes no more, is its record."""
+    packed = found(write(beside(log, ".2.gz"), gzip.compress(LONG), 200))
+    itself = packed.fresh_record(str(log))
+    earlier = replace(itself, mtime=100 * SECOND)
+
+    assert place([itself], [packed]) == {itself: packed}
+    assert place([earlier], [packed]) == {}
+
+
+@pytest.mark.parametrize(("content", "is_another"), [(LONG[:5000], True), (b"", True), (OTHER, False)])
+def test_an_inode_that_came_back_for_a_copy(log: Path, content: bytes, is_another: bool) -> None:
+    """What is as the log is now, as far as it goes, is a copy of that, or becomes one."""
+    write(log, LONG, 100)
+    rotated_one = found(write(beside(log, ".1"), content, 200))
+    record = replace(rotated_one.fresh_record(str(log)), mtime=50 * SECOND)
+
+    assert place([record], [rotated_one]) == ({} if is_another else {record: rotated_one})
+
+
+def test_an_empty_file_that_was_renamed(log: Path) -> None:
+    """It is known by its inode, and by having changed no more: a copy that is not begun yet is of another time."""
+    record = found(write(log, b"", 50)).fresh_record(str(log))
+    log.rename(beside(log, ".1"))
+    write(log, LONG)
+
+    renamed = found(beside(log, ".1"))
+
+    assert place([record], [renamed]) == {record: renamed}
+
+
 def test_a_generation_that_is_taken_as_read(log: Path) -> None:
     """To its end where that is known, which is that of a plain file; it is known again in either case."""
     plain = found(write(beside(log, ".1"), LONG))
@@ -340,9 +372,18 @@ def test_the_copy_of_a_file_of_which_nothing_was_read(log: Path) -> None:
     first = found(write(beside(log, ".2"), LONG, 150))
     second = found(write(beside(log, ".1"), OTHER, 200))
 
-    wanted = between(record, [], [], nothing_is_copied, rest=True)
+    wanted = with_copy_of_unread(between(record, [], [], nothing_is_copied, rest=True), record)
 
     assert wanted == [(first, record), (second, second.fresh_record(str(log)))]
+
+
+def test_what_is_shorter_than_a_file_of_which_nothing_was_read(log: Path) -> None:
+    """It is no copy of that, and read for itself."""
+    record = moved(found(write(log, LONG)).fresh_record(str(log)))
+    shorter = found(write(beside(log, ".1"), LONG[:-10], 150))
+    pairs = [(shorter, shorter.fresh_record(str(log)))]
+
+    assert with_copy_of_unread(pairs, record) == pairs
 
 
 COPIES = {
@@ -393,6 +434,20 @@ def test_a_copy_is_one_after_the_cut_as_well(log: Path) -> None:
     write(log, b"")
 
     answer = is_copy_in_the_making(copy, file, record)
+    file.close()
+
+    assert answer
+
+
+def test_a_copy_that_was_completed_since_it_was_looked_at(log: Path) -> None:
+    """Its file may be cut by then, and does not begin any more as it did; what was read proves the copy."""
+    record = read_up_to(write(log, LONG), len(LONG))
+    half = found(write(beside(log, ".1"), LONG[:5000], 200))
+    file = PlainFile(str(log))
+    write(beside(log, ".1"), LONG, 200)
+    write(log, OTHER[:100])
+
+    answer = is_copy_in_the_making(half, file, record)
     file.close()
 
     assert answer

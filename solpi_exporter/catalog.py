@@ -8,7 +8,7 @@ from solpi_exporter.engine import quantities as engine
 from solpi_exporter.gpu import reference as gpu
 from solpi_exporter.host import source as host
 from solpi_exporter.metric import Metric
-from solpi_exporter.probe import source as probe
+from solpi_exporter.probe import quantities as probe
 
 GPU = "GPU"
 SECTIONS: tuple[tuple[str, tuple[Metric, ...]], ...] = (

@@ -14,7 +14,7 @@ from msgspec import Meta
 from solpi_exporter.engine.dialects.table import DIALECTS
 from solpi_exporter.engine.envelope import ENVELOPES
 from solpi_exporter.logsetup import FORMATS, LEVELS
-from solpi_exporter.probe.shape import SHAPES
+from solpi_exporter.probe.shape import KV_BLOCK, SHAPES
 
 Seconds = Annotated[float, Meta(ge=0.1, le=86400)]
 GpuIndex = Annotated[int, Meta(ge=0)]
@@ -137,15 +137,25 @@ class ProbeSettings(Section, frozen=True):
     interval: Seconds = 300.0
     device: str = "auto"
     shape: str = "auto"
+    context: Annotated[int, Meta(ge=KV_BLOCK, le=1 << 17)] | None = None
+    layers: Annotated[int, Meta(ge=1, le=128)] | None = None
     batches: Annotated[tuple[Batch, ...], Meta(min_length=1)] = (1, 8, 32)
+    rotation: tuple[Batch, ...] = (2, 4, 16, 64)
 
     def __post_init__(self) -> None:
         _one_of("enabled", self.enabled, (True, False, "auto"))
         if not _DEVICE.fullmatch(self.device):
             raise ValueError(f"device: expected auto, cpu, cuda or cuda:N, got {self.device!r}")
         _one_of("shape", self.shape, ("auto", *SHAPES))
-        if len(set(self.batches)) < len(self.batches):
-            raise ValueError(f"batches: expected each size once, got {list(self.batches)}")
+        for name in ("batches", "rotation"):
+            sizes = getattr(self, name)
+            if len(set(sizes)) < len(sizes):
+                raise ValueError(f"{name}: expected each size once, got {list(sizes)}")
+
+    @property
+    def others(self) -> tuple[int, ...]:
+        """Batch sizes of which each cycle takes one in turn, beside those that it takes every time."""
+        return tuple(size for size in self.rotation if size not in self.batches)
 
 
 class LogSettings(Section, frozen=True):

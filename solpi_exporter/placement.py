@@ -18,7 +18,7 @@ from solpi_exporter.host.process import Process
 from solpi_exporter.host.source import EngineProcesses, GpuPlace
 from solpi_exporter.host.toolkit import torch_cuda
 from solpi_exporter.metric import Metric, Sample
-from solpi_exporter.probe.source import ProbeReading
+from solpi_exporter.probe.quantities import ProbeReading
 
 ENGINE_GPU = Metric(
     "solpi_engine_gpu_info", "Constant 1; a GPU, or MIG instance, that a server runs on.", labels=("server", "uuid")

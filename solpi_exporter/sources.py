@@ -99,8 +99,9 @@ class Sources:
             yield HostSource(self._processes, self.settings.host.interval)
         if self._probe_state() is None:
             probe = self.settings.probe
-            bench = partial(open_bench, probe.device, probe.shape, probe.batches)
-            yield ProbeSource(bench, probe.batches, self.quiet, self.world.clock, probe.interval)
+            batches, clock = (*probe.batches, *probe.others), self.world.clock
+            bench = partial(open_bench, probe.device, probe.shape, batches, context=probe.context, layers=probe.layers)
+            yield ProbeSource(bench, probe.batches, self.quiet, clock, probe.interval, rotation=probe.others)
 
     def set_aside(self) -> Iterator[tuple[str, State]]:
         """Yield what is not polled, with the reason."""

@@ -15,7 +15,7 @@ from structlog.typing import FilteringBoundLogger
 
 from solpi_exporter.gpu.driver import NOT_SUPPORTED, Device, Unavailable, XidEvent
 from solpi_exporter.metric import Kind, Metric, Sample
-from solpi_exporter.probe.bench import EAGER_SYNC, BatchResult, Identity, ModeResult
+from solpi_exporter.probe.result import EAGER_SYNC, MEASURED, BatchResult, Costs, Identity, ModeResult, SplitResult
 from solpi_exporter.probe.split import Split
 from solpi_exporter.source import Reading
 
@@ -191,6 +191,11 @@ class FakeBench:
 
     results: dict[int, BatchResult]
     identity: Identity = Identity("cuda:0", "GPU-1", "NVIDIA H200", "8b", 4, 512, "bfloat16", "2.13.0")
+    raw: Costs = Costs(wakeup=(60e-6, 110e-6))
+
+    def costs(self, quiet: AbstractContextManager[object]) -> Costs:
+        with quiet:
+            return self.raw
 
     def measure(self, batch: int, quiet: AbstractContextManager[object]) -> BatchResult:
         with quiet:
@@ -200,8 +205,8 @@ class FakeBench:
 def batch_result(batch: int, noise: str | None = None, token: float = 10e-3) -> BatchResult:
     """Return a result whose token is 5 ms compute, 1 memory, 3 scheduling, 1 sync; or a noisy one."""
     modes = {EAGER_SYNC: ModeResult(token, 6e-3, 5e-3, 1e-3, (9e-3, 10e-3, 11e-3))}
-    split = None if noise else Split(token, 5e-3, 1e-3, 3e-3, 1e-3, 0.0)
-    return BatchResult(batch, modes, split, {}, noise)
+    split = SplitResult(MEASURED, Split(token, 5e-3, 1e-3, 3e-3, 1e-3, 0.0), {})
+    return BatchResult(batch, modes, () if noise else (split,), noise)
 
 
 def capturing_log() -> tuple[FilteringBoundLogger, LogCapture]:

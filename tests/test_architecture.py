@@ -31,7 +31,7 @@ ROWS: tuple[tuple[str, ...], ...] = (
 # The one place, or places, where a foreign library may be imported.
 DOORS = {
     "pynvml": {"gpu/nvml.py", "gpu/nvml_gpm.py", "gpu/nvml_events.py"},
-    "torch": {"probe/decode.py", "probe/cpu.py", "probe/cuda.py", "probe/device.py"},
+    "torch": {f"probe/{name}.py" for name in ("decode", "cpu", "cuda", "cuda_costs", "cuda_steps", "device")},
     "watchdog": {"follow/watch.py"},
     "click": {path.relative_to(PACKAGE).as_posix() for path in (PACKAGE / "cli").glob("*.py")},
     "prometheus_client": {"exposition.py", "engine/scraped.py"},
@@ -147,8 +147,11 @@ TESTED_ELSEWHERE = {
     "follow/lines.py",
     "engine/progress.py",
     "engine/reading.py",
-    "probe/shape.py",
+    "probe/quantities.py",
     "probe/device.py",
+    "probe/cuda_costs.py",
+    "probe/cuda_steps.py",
+    "cli/probe.py",
     "cli/demo.py",
     "cli/metrics.py",
     "cli/serve.py",

@@ -14,7 +14,7 @@ from solpi_exporter.clock import SystemClock
 from solpi_exporter.config import EngineSettings, GpuSettings, ProbeSettings, ServerSettings, Settings
 from solpi_exporter.daemon import RESTART, Daemon
 from solpi_exporter.gpu.driver import Driver, DriverAbsent
-from solpi_exporter.probe.bench import BatchResult
+from solpi_exporter.probe.result import BatchResult, Costs
 from solpi_exporter.runner import Runner
 from solpi_exporter.source import NeedsRestart
 from solpi_exporter.sources import Sources, World
@@ -147,12 +147,12 @@ def test_probe_and_scrape_share_one_lock(monkeypatch: pytest.MonkeyPatch) -> Non
     """While the probe of this daemon times a step, its page is not rendered."""
     benches: list[HoldingBench] = []
 
-    def make(*_: object) -> HoldingBench:
+    def make(*_: object, **__: object) -> HoldingBench:
         benches.append(HoldingBench())
         return benches[-1]
 
     monkeypatch.setattr(module, "open_bench", make)
-    settings = Settings(gpu=GpuSettings(enabled=False), probe=ProbeSettings(enabled=True, batches=(1,)))
+    settings = Settings(gpu=GpuSettings(enabled=False), probe=ProbeSettings(enabled=True, batches=(1,), rotation=()))
 
     with serving(settings, ready=False) as running:
         assert eventually(lambda: bool(benches) and benches[0].timing.is_set())
@@ -234,6 +234,9 @@ class HoldingBench:
 
     def __init__(self) -> None:
         self.timing, self.done = threading.Event(), threading.Event()
+
+    def costs(self, quiet: AbstractContextManager[object]) -> Costs:
+        return FakeBench({}).raw
 
     def measure(self, batch: int, quiet: AbstractContextManager[object]) -> BatchResult:
         with quiet:

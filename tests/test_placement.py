@@ -11,8 +11,8 @@ from solpi_exporter.gpu.reading import GpuProcess, GpuReading, GpuState
 from solpi_exporter.host.process import Process
 from solpi_exporter.host.source import EngineProcesses, GpuPlace
 from solpi_exporter.placement import Placement, Placer, ServerHint
-from solpi_exporter.probe.bench import Identity
-from solpi_exporter.probe.source import ProbeReading
+from solpi_exporter.probe.quantities import ProbeReading
+from solpi_exporter.probe.result import Identity
 from tests.fakes import values
 
 OWN = 4242

@@ -5,30 +5,24 @@ attention cut to one KV block takes the KV cache's traffic away.
 """
 
 import random
+import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from functools import partial
 
 import torch
 
-from solpi_exporter.probe.bench import (
-    EAGER_SYNC,
-    BatchResult,
-    Identity,
-    Round,
-    Step,
-    kept,
-    reference,
-    summarise,
-)
 from solpi_exporter.probe.decode import DecodeStack, DecodeStep
+from solpi_exporter.probe.result import EAGER_SYNC, BatchResult, Costs, Identity
+from solpi_exporter.probe.rounds import Round, Step, kept, reference, summarise, voided
 from solpi_exporter.probe.shape import KV_BLOCK, Shape, smallest
 from solpi_exporter.probe.split import Split, split_cpu, trimmed_mean
-from solpi_exporter.probe.timing import throttled_periods, time_step, undisturbed
+from solpi_exporter.probe.timing import throttled_periods, time_step, undisturbed, wakeup_overshoot
 
 ROUNDS = 4
-STEPS = 3
+STEPS = 3  # of each variant in a round, fewer where they would take long:
+BATCH_SECONDS = 0.25
+VARIANTS = 3
 WARMUP = 2
 
 WITHOUT_KV = "without_kv"
@@ -49,18 +43,26 @@ class CpuBench:
             empty = DecodeStack(smallest(shape), max(batches), device, dtype)
             self._steps = {batch: (DecodeStep(full, batch), DecodeStep(empty, batch)) for batch in batches}
 
+    def costs(self, quiet: AbstractContextManager[object]) -> Costs:
+        """Measure what there is without a device: how late a sleeper wakes."""
+        with quiet:
+            return Costs(wakeup_overshoot())
+
     def measure(self, batch: int, quiet: AbstractContextManager[object]) -> BatchResult:
         """Measure one batch size in interleaved rounds."""
         full, empty = self._steps[batch]
         with torch.inference_mode():
             for _ in range(WARMUP):
+                begun = time.perf_counter()
                 full.prepare()
                 full.forward()
                 empty.forward()
-            rounds = [self._round(full, empty, quiet) for _ in range(ROUNDS)]
+                seconds = time.perf_counter() - begun
+            steps = max(1, min(STEPS, int(BATCH_SECONDS / (ROUNDS * VARIANTS * seconds))))
+            rounds = [self._round(full, empty, steps, quiet) for _ in range(ROUNDS)]
         return summarise(batch, rounds, _estimate)
 
-    def _round(self, full: DecodeStep, empty: DecodeStep, quiet: AbstractContextManager[object]) -> Round:
+    def _round(self, full: DecodeStep, empty: DecodeStep, steps: int, quiet: AbstractContextManager[object]) -> Round:
         """Time each variant a few times, in random order; a round in which the kernel throttled us is void."""
         result = Round({EAGER_SYNC: []}, {WITHOUT_KV: [], DISPATCH: []})
         variants = [
@@ -74,7 +76,7 @@ class CpuBench:
         throttled = throttled_periods()
         for variant in variants:
             with quiet, undisturbed():
-                for _ in range(STEPS):
+                for _ in range(steps):
                     variant()
         if throttled_periods() != throttled:
             return _void(result)
@@ -93,8 +95,7 @@ class CpuBench:
 
 def _void(one: Round) -> Round:
     """Return a round of which nothing counts: here the references are the host's times too."""
-    steps = {mode: [replace(step, void=True) for step in steps] for mode, steps in one.steps.items()}
-    return Round(steps, {name: [None] * len(times) for name, times in one.references.items()})
+    return Round(voided(one).steps, {name: [None] * len(times) for name, times in one.references.items()})
 
 
 def _estimate(rounds: Sequence[Round]) -> Split:

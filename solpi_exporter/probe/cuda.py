@@ -1,7 +1,6 @@
 """The bench for an NVIDIA GPU: the step launched call by call, the same step as one CUDA graph, and the device alone.
 
-Definitions: docs/probe.md. Events are made and recorded once before anything is timed, since torch creates them
-lazily and would do so inside the window.
+Definitions: docs/probe.md. Two depths are measured side by side, so that a whole model's token can be told.
 """
 
 import math
@@ -9,26 +8,19 @@ import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
 
-from solpi_exporter.probe.bench import (
-    EAGER_SYNC,
-    GRAPH_SYNC,
-    BatchResult,
-    Identity,
-    Round,
-    Step,
-    kept,
-    reference,
-    summarise,
-)
+from solpi_exporter.probe.cuda_costs import CostMeter
+from solpi_exporter.probe.cuda_steps import Timer
 from solpi_exporter.probe.decode import DecodeStack, DecodeStep
+from solpi_exporter.probe.result import EAGER_SYNC, GRAPH_ASYNC, GRAPH_SYNC, BatchResult, Costs, Identity
+from solpi_exporter.probe.rounds import Depths, Round, kept, model, reference, summarise, voided
 from solpi_exporter.probe.shape import KV_BLOCK, Shape
 from solpi_exporter.probe.split import Split, split_gpu, trimmed_mean
-from solpi_exporter.probe.timing import throttled_periods, time_step, undisturbed
+from solpi_exporter.probe.timing import throttled_periods, undisturbed
 from solpi_exporter.source import SourceError
 
 ROUNDS = 6
@@ -36,129 +28,121 @@ STEPS = 6
 CAPTURE_WARMUP = 3  # launches before a capture: the libraries pick and load their kernels then
 WARMUP_SECONDS = (0.05, 0.3)  # of replays, at least and at most: clocks rise in steps, and a low step looks steady
 WARMUP_TOLERANCE = 0.02
+ELEMENT_BYTES = 2  # of bfloat16
 
 GRAPH = "graph"
 GRAPH_WITHOUT_KV = "graph_without_kv"
 
 
-class _Captured:
-    """One batch size: its step, and that step as a graph with all of the KV cache and with one block of it."""
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """A step of one batch size and depth, and as a graph, with all of the KV cache and with one block of it."""
 
-    def __init__(self, step: DecodeStep, pool: "torch.cuda._POOL_HANDLE | None") -> None:
-        self.step = step
-        self.graph = _capture(step.forward, pool)
-        self.graph_without_kv = _capture(partial(step.forward, attended=KV_BLOCK), self.graph.pool())
+    step: DecodeStep
+    layers: int
+    graph: torch.cuda.CUDAGraph
+    graph_without_kv: torch.cuda.CUDAGraph
+
+    def launch(self, started: Callable[[], None]) -> None:
+        """Launch the step call by call."""
+        self.step.forward(layers=self.layers, started=started)
+
+    def replay(self, _: Callable[[], None]) -> None:
+        """Launch the step as a graph, of which nobody can tell when its first kernel has run."""
+        self.graph.replay()
 
 
 class CudaBench:
-    """Measures on one GPU. Weights, caches, graphs and events are made here and kept."""
+    """Measures on one GPU. Weights, caches, graphs and events are made here and kept.
+
+    `variants` are by batch size and layers.
+    """
 
     def __init__(self, shape: Shape, batches: Sequence[int], device: torch.device) -> None:
         torch.cuda.set_device(device)
-        properties = torch.cuda.get_device_properties(device)
-        uuid = getattr(properties, "uuid", None)  # told from torch 2.5 on
-        self.identity = Identity(
-            str(device),
-            "" if uuid is None else f"GPU-{uuid}",
-            properties.name,
-            shape.name,
-            shape.layers,
-            shape.context,
-            "bfloat16",
-            str(torch.__version__),
-            None if torch.version.cuda is None else float(torch.version.cuda),
-        )
-        self._step_events = [(_event(), _event(), _event()) for _ in range(STEPS)]
-        self._chain = [_event() for _ in range(STEPS + 2)]
-        self._captured: dict[int, _Captured] = {}
+        _refuse_what_the_cache_holds(shape, device)
+        self.identity = _identity(shape, device)
+        self._shape = shape
+        self._depths = _depths(shape)
+        self.timer = Timer(STEPS)
         with torch.inference_mode():
             stack = DecodeStack(shape, max(batches), device, torch.bfloat16)
-            pool = None
-            for batch in batches:
-                captured = self._captured[batch] = _Captured(DecodeStep(stack, batch), pool)
-                pool = captured.graph.pool()
-                self._time_steps(captured.step, captured.step.forward)  # takes the memory that launching needs
+            self.variants = dict(_variants(stack, batches, self._layers()))
+            self._meter = CostMeter(device, stack.gate_up)
+            for one in self.variants.values():
+                self.timer.steps(one.step, one.launch)  # takes the memory that launching needs
+        self._costs: Costs | None = None
+
+    def _layers(self) -> tuple[int, ...]:
+        return (self._shape.layers,) if self._depths is None else (self._shape.layers, self._depths.shallow)
+
+    def costs(self, quiet: AbstractContextManager[object]) -> Costs:
+        """Measure the raw costs; whether the GPU is others' as well holds for the batch sizes that follow."""
+        with torch.inference_mode(), cuda_errors(self.identity.device), quiet, undisturbed():
+            first = next(iter(self.variants.values()))
+            self._costs = self._meter.measure(first.graph.replay)
+        return self._costs
 
     def measure(self, batch: int, quiet: AbstractContextManager[object]) -> BatchResult:
         """Measure one batch size in interleaved rounds, on clocks that stand still."""
-        captured = self._captured[batch]
+        deep = self.variants[batch, self._shape.layers]
+        shallow = None if self._depths is None else self.variants[batch, self._depths.shallow]
         with torch.inference_mode(), cuda_errors(self.identity.device):
-            self._warm_up(captured)
-            rounds = [self._round(captured, quiet) for _ in range(ROUNDS)]
-        return summarise(batch, rounds, _estimate)
+            quickest = self._round_trip_to_model_with()
+            if quickest is not None:
+                rounds = [self._round(deep, None, quiet) for _ in range(ROUNDS)]
+                return model(batch, rounds, GRAPH, GRAPH_WITHOUT_KV, quickest)
+            self._warm_up(deep)
+            rounds = [self._round(deep, shallow, quiet) for _ in range(ROUNDS)]
+        return replace(summarise(batch, rounds, _estimate, self._depths), floor=self._floor(batch))
 
-    def _warm_up(self, captured: _Captured) -> None:
+    def replay(self, variant: Variant, graph: torch.cuda.CUDAGraph) -> list[float]:
+        """Return device seconds of replays right behind a launched step, which is what they are compared with.
+
+        Behind some other kernels an H200 runs the same graph, on the same clocks, 4 to 5 % slower until it has run one.
+        """
+        variant.step.forward(layers=variant.layers)
+        return self.timer.chain(graph)
+
+    def _round_trip_to_model_with(self) -> float | None:
+        """Return the round trip of a quiet GPU where others keep this one busy, None where it can be measured on."""
+        costs = self._costs
+        return costs.quickest_round_trip if costs is not None and costs.is_contended else None
+
+    def _floor(self, batch: int) -> float | None:
+        bandwidth = None if self._costs is None else self._costs.copy_bandwidth
+        return None if bandwidth is None else ELEMENT_BYTES * self._shape.moved_elements(batch) / bandwidth
+
+    def _warm_up(self, variant: Variant) -> None:
         """Replay until a chain is as fast as the fastest: an idle GPU starts at a sixth of its clock."""
         least, most = WARMUP_SECONDS
         fastest, begun = math.inf, time.perf_counter()
         while (elapsed := time.perf_counter() - begun) < most:
-            current = trimmed_mean(self._replay_chain(captured.graph))
+            current = trimmed_mean(self.replay(variant, variant.graph))
             fastest = min(fastest, current)
             if elapsed >= least and current <= (1 + WARMUP_TOLERANCE) * fastest:
                 return
 
-    def _round(self, captured: _Captured, quiet: AbstractContextManager[object]) -> Round:
-        """Run every variant once, in random order; a round in which the kernel throttled us is void."""
-        result = Round()
-        step = captured.step
-        variants: list[Callable[[], None]] = [
-            lambda: result.steps.update({EAGER_SYNC: self._time_steps(step, step.forward)}),
-            lambda: result.steps.update({GRAPH_SYNC: self._time_steps(step, captured.graph.replay)}),
-            lambda: result.references.update({GRAPH: [*self._replay_chain(captured.graph)]}),
-            lambda: result.references.update({GRAPH_WITHOUT_KV: [*self._replay_chain(captured.graph_without_kv)]}),
-        ]
-        random.shuffle(variants)
+    def _round(self, deep: Variant, shallow: Variant | None, quiet: AbstractContextManager[object]) -> Round:
+        """Run everything once, in random order; a round in which the kernel throttled us is void."""
+        result = Round(shallow=None if shallow is None else Round())
+        tasks = [*self._tasks(deep, result)]
+        if shallow is not None and result.shallow is not None:
+            tasks += self._tasks(shallow, result.shallow)
+        random.shuffle(tasks)
         throttled = throttled_periods()
-        for variant in variants:
+        for task in tasks:
             with quiet, undisturbed():
-                variant()
-        if throttled_periods() != throttled:
-            result.steps = {mode: [replace(s, void=True) for s in steps] for mode, steps in result.steps.items()}
-        return result
+                task()
+        return result if throttled_periods() == throttled else voided(result)
 
-    def _time_steps(self, step: DecodeStep, forward: Callable[[], None]) -> list[Step]:
-        """Time steps that begin on an idle stream and end with the tokens on the host."""
-        timed = [self._time_step(step, forward, events) for events in self._step_events]
-        return [
-            replace(one, span=start.elapsed_time(done) / 1e3)
-            for one, (start, done, _) in zip(timed, self._step_events, strict=True)
-        ]
-
-    def _time_step(
-        self,
-        step: DecodeStep,
-        forward: Callable[[], None],
-        events: tuple[torch.cuda.Event, torch.cuda.Event, torch.cuda.Event],
-    ) -> Step:
-        start, done, copied = events
-
-        def enqueue() -> None:
-            start.record()
-            step.prepare()
-            forward()
-            done.record()
-            step.host_tokens.copy_(step.tokens, non_blocking=True)
-            copied.record()
-
-        def finish() -> None:
-            copied.synchronize()
-            step.host_tokens.tolist()
-
-        torch.cuda.synchronize()
-        return time_step(enqueue, finish)
-
-    def _replay_chain(self, graph: torch.cuda.CUDAGraph) -> list[float]:
-        """Return device seconds of replays queued back to back: the distance of their ends, the first left out.
-
-        A single replay on an idle stream would contain its own launch.
-        """
-        torch.cuda.synchronize()
-        for event in self._chain:
-            graph.replay()
-            event.record()
-        torch.cuda.synchronize()
-        pairs = zip(self._chain, self._chain[1:], strict=False)
-        return [earlier.elapsed_time(later) / 1e3 for earlier, later in pairs]
+    def _tasks(self, variant: Variant, into: Round) -> Iterator[Callable[[], None]]:
+        step, timer = variant.step, self.timer
+        yield lambda: into.steps.update({EAGER_SYNC: timer.steps(step, variant.launch, has_head=True)})
+        yield lambda: into.steps.update({GRAPH_SYNC: timer.steps(step, variant.replay)})
+        yield lambda: into.steps.update({GRAPH_ASYNC: timer.pipelined(step, variant.graph)})
+        yield lambda: into.references.update({GRAPH: [*self.replay(variant, variant.graph)]})
+        yield lambda: into.references.update({GRAPH_WITHOUT_KV: [*self.replay(variant, variant.graph_without_kv)]})
 
 
 @contextmanager
@@ -178,10 +162,54 @@ def cuda_errors(device: str) -> Iterator[None]:
         ) from error
 
 
-def _event() -> torch.cuda.Event:
-    event = torch.cuda.Event(enable_timing=True)
-    event.record()
-    return event
+def _identity(shape: Shape, device: torch.device) -> Identity:
+    properties = torch.cuda.get_device_properties(device)
+    uuid = getattr(properties, "uuid", None)  # told from torch 2.5 on
+    return Identity(
+        str(device),
+        "" if uuid is None else f"GPU-{uuid}",
+        properties.name,
+        shape.name,
+        shape.layers,
+        shape.context,
+        "bfloat16",
+        str(torch.__version__),
+        None if torch.version.cuda is None else float(torch.version.cuda),
+    )
+
+
+def _refuse_what_the_cache_holds(shape: Shape, device: torch.device) -> None:
+    """Raise SourceError where running the one layer again would read nothing from memory."""
+    cache = getattr(torch.cuda.get_device_properties(device), "L2_cache_size", 0)
+    layer = ELEMENT_BYTES * shape.layer_parameters
+    if layer <= cache:
+        raise SourceError(
+            f"probe.shape {shape.name} has {layer >> 20} MiB of weights a layer, which stay in the L2 of this GPU "
+            f"({cache >> 20} MiB), so that its figures would be no model's: choose a larger one"
+        )
+
+
+def _depths(shape: Shape) -> Depths | None:
+    """Return the depths from which a whole model can be told; None where there is none, or only one."""
+    if shape.full_layers is None or not 2 <= shape.layers < shape.full_layers:
+        return None
+    return Depths(shape.layers, shape.layers // 2, shape.full_layers)
+
+
+def _variants(
+    stack: DecodeStack, batches: Sequence[int], depths: Sequence[int]
+) -> Iterator[tuple[tuple[int, int], Variant]]:
+    """Capture every batch size at every depth; all graphs share their memory, since no two run at once."""
+    pool = None
+    for batch in batches:
+        step = DecodeStep(stack, batch)
+        for layers in depths:
+            graph = _capture(partial(step.forward, layers=layers), pool)
+            pool = graph.pool()
+            yield (
+                (batch, layers),
+                Variant(step, layers, graph, _capture(partial(step.forward, attended=KV_BLOCK, layers=layers), pool)),
+            )
 
 
 def _capture(forward: Callable[[], None], pool: "torch.cuda._POOL_HANDLE | None") -> torch.cuda.CUDAGraph:

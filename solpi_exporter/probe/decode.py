@@ -3,6 +3,8 @@
 Its weights are random and its text is nonsense; its calls, launches and memory traffic are those of a decoder.
 """
 
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F
 
@@ -33,6 +35,10 @@ class DecodeStack:
         self.cache = weights(shape.layers, 2, batch, shape.context, shape.kv_heads, shape.head_size)
 
 
+def _do_nothing() -> None:
+    """Be called."""
+
+
 class DecodeStep:
     """The step for one batch size: fixed tensors, so that it can be launched or captured as a CUDA graph."""
 
@@ -42,29 +48,43 @@ class DecodeStep:
         self._batch = batch
         self._blocks = max(1, shape.context // KV_BLOCK)
         pinned = stack.device.type == "cuda"
-        self._host_table = torch.zeros(batch, self._blocks, dtype=torch.long, pin_memory=pinned)
+        table = torch.arange(batch * self._blocks).view(batch, self._blocks)
+        self._host_table = table.pin_memory() if pinned else table
         self._host_slots = torch.zeros(batch, dtype=torch.long, pin_memory=pinned)
         self.host_tokens = torch.zeros(batch, dtype=torch.long, pin_memory=pinned)
         self._table = torch.zeros_like(self._host_table, device=stack.device)
         self._slots = torch.zeros_like(self._host_slots, device=stack.device)
         self.tokens = torch.zeros(batch, dtype=torch.long, device=stack.device)
+        # Where tokens wait to be read one step behind: on the device, and on the host.
+        self.behind = [
+            (torch.zeros_like(self.tokens), torch.zeros_like(self.host_tokens, pin_memory=pinned)) for _ in range(2)
+        ]
 
     def prepare(self) -> None:
-        """Do what an engine does before each step, as a fixed stand-in: block table and slot map, copied in."""
+        """Do what an engine does before each step, as a fixed stand-in: block table and slot map, copied in.
+
+        An engine appends to its table; building all of it anew would make scheduling grow with the context.
+        """
         context = self._stack.shape.context
-        table = [[row * self._blocks + block for block in range(self._blocks)] for row in range(self._batch)]
+        blocks = [(row + 1) * self._blocks - 1 for row in range(self._batch)]
         slots = [row * context + context - 1 for row in range(self._batch)]
-        self._host_table.copy_(torch.tensor(table))
+        self._host_table[:, -1] = torch.tensor(blocks)
         self._host_slots.copy_(torch.tensor(slots))
         self._table.copy_(self._host_table, non_blocking=True)
         self._slots.copy_(self._host_slots, non_blocking=True)
 
-    def forward(self, *, attended: int | None = None) -> None:
-        """Decode one token for each sequence, attending to `attended` tokens of the KV cache (default: all)."""
+    def forward(
+        self, *, attended: int | None = None, layers: int | None = None, started: Callable[[], None] = _do_nothing
+    ) -> None:
+        """Decode one token for each sequence, attending to `attended` tokens of the KV cache (default: all).
+
+        `layers` are run (default: all); `started` is called once the first kernel is launched.
+        """
         stack, shape = self._stack, self._stack.shape
         limit = shape.context if attended is None else min(attended, shape.context)
         x = stack.embedding[self.tokens]
-        for layer in range(shape.layers):
+        started()
+        for layer in range(shape.layers if layers is None else layers):
             x = x + self._attention(x, layer, limit)
             gate, up = (F.rms_norm(x, (shape.hidden,), stack.norm) @ stack.gate_up).chunk(2, -1)
             x = x + (F.silu(gate) * up) @ stack.down

@@ -4,27 +4,32 @@ from collections.abc import Sequence
 
 import torch
 
-from solpi_exporter.probe.bench import Bench
 from solpi_exporter.probe.cpu import CpuBench
 from solpi_exporter.probe.cuda import CudaBench, cuda_errors
-from solpi_exporter.probe.shape import SHAPES
+from solpi_exporter.probe.result import Bench
+from solpi_exporter.probe.shape import shape_of
 from solpi_exporter.source import SourceError
 
 LARGE_MEMORY = 30 << 30  # bytes of GPU memory from which the 8B-shaped layer is taken by default
 
 
-def make_bench(device: str, shape: str, batches: Sequence[int]) -> Bench:
-    """Make the bench for `device` and `shape`, either of which may be "auto"; raise SourceError when it cannot be."""
+def make_bench(
+    device: str, shape: str, batches: Sequence[int], *, context: int | None = None, layers: int | None = None
+) -> Bench:
+    """Make the bench for `device` and `shape`, either of which may be "auto"; raise SourceError when it cannot be.
+
+    `context` and `layers` replace those of the shape.
+    """
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     if device == "cpu":
-        return CpuBench(SHAPES["small" if shape == "auto" else shape], batches)
+        return CpuBench(shape_of("small" if shape == "auto" else shape, context, layers), batches)
     index = int(device.partition(":")[2] or 0)
     if index >= torch.cuda.device_count():
         raise SourceError(f"probe.device {device} is not there: torch {torch.__version__} sees {_seen()}")
     with cuda_errors(device):
-        chosen = SHAPES[_shape_for(index) if shape == "auto" else shape]
-        return CudaBench(chosen, batches, torch.device("cuda", index))
+        chosen = _shape_for(index) if shape == "auto" else shape
+        return CudaBench(shape_of(chosen, context, layers), batches, torch.device("cuda", index))
 
 
 def _shape_for(index: int) -> str:

@@ -1,7 +1,7 @@
 """The shapes that the probe decodes: how wide the one weight-tied layer is, and how often it is run."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 KV_BLOCK = 16  # tokens in one block of a paged KV cache, vLLM's default; the ablation keeps one block
@@ -23,18 +23,36 @@ class Shape:
     vocabulary: int
     layers: int
     context: int
+    full_layers: int | None = None  # of the model that it is taken from
+
+    @property
+    def layer_parameters(self) -> int:
+        """Weights of one layer: they are read anew in each, unless the L2 holds them."""
+        query, kv = self.heads * self.head_size, self.kv_heads * self.head_size
+        return self.hidden * (2 * query + 2 * kv + 3 * self.intermediate)
+
+    def moved_elements(self, batch: int) -> int:
+        """Return how many numbers a step has to read at least: the weights, the head's, and the KV cache of a batch."""
+        cache = 2 * self.layers * batch * self.context * self.kv_heads * self.head_size
+        return self.layers * self.layer_parameters + self.hidden * self.vocabulary + cache
 
 
 SHAPES: Mapping[str, Shape] = MappingProxyType(
     {
         shape.name: shape
         for shape in (
-            Shape("8b", 4096, 32, 8, 128, 14336, 32000, layers=4, context=512),
-            Shape("1b", 2048, 32, 8, 64, 8192, 16384, layers=4, context=512),
+            Shape("8b", 4096, 32, 8, 128, 14336, 32000, layers=4, context=512, full_layers=32),
+            Shape("1b", 2048, 32, 8, 64, 8192, 16384, layers=4, context=512, full_layers=16),
             Shape("small", 256, 4, 2, 64, 704, 2048, layers=4, context=512),
         )
     }
 )
+
+
+def shape_of(name: str, context: int | None = None, layers: int | None = None) -> Shape:
+    """Return a preset, with another context or depth where they are given."""
+    preset = SHAPES[name]
+    return replace(preset, context=context or preset.context, layers=layers or preset.layers)
 
 
 def smallest(shape: Shape) -> Shape:

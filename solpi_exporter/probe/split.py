@@ -48,6 +48,13 @@ def trimmed_mean(values: Sequence[float], low: float = 0.1, high: float = 0.6) -
     return sum(kept) / len(kept)
 
 
+def low_quantile(values: Sequence[float], share: float = 0.1) -> float:
+    """Return the value that a tenth are below; raise NoisyRun where there is none."""
+    if not values:
+        raise NoisyRun("nothing was timed that counts")
+    return sorted(values)[int(share * len(values))]
+
+
 def split_gpu(wall: float, span: float, graph: float, graph_without_kv: float) -> Split:
     """Split a token on a GPU, unsettled: W wall, E device span, G the step as a graph, G0 with one KV block.
 
@@ -59,6 +66,21 @@ def split_gpu(wall: float, span: float, graph: float, graph_without_kv: float) -
         memory=graph - graph_without_kv,
         scheduling=span - graph,
         sync=wall - span,
+    )
+
+
+def split_modelled(enqueue: float, graph: float, graph_without_kv: float, round_trip: float) -> Split:
+    """Split the token that a step would be on a GPU of its own, unsettled: Q host enqueue, G, G0, r round trip.
+
+    W = max(Q, G) + r: launches hide behind execution. scheduling = max(0, Q - G), sync = r.
+    """
+    scheduling = max(0.0, enqueue - graph)
+    return Split(
+        token=graph + scheduling + round_trip,
+        compute=graph_without_kv,
+        memory=graph - graph_without_kv,
+        scheduling=scheduling,
+        sync=round_trip,
     )
 
 

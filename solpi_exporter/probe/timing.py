@@ -2,11 +2,12 @@
 
 import gc
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 
-from solpi_exporter.probe.bench import Step
+from solpi_exporter.probe.rounds import Step
 
 NANO = 1e-9
 SIBLING_SECONDS = 20e-6  # CPU time of other threads of this process that a step tolerates, besides the share below:
@@ -32,8 +33,53 @@ def time_step(enqueue: Callable[[], None], finish: Callable[[], object]) -> Step
         enqueue=(enqueued - start) * NANO,
         enqueue_cpu=min(cpu_enqueued - cpu_start, enqueued - start) * NANO,  # its clock is read around the other
         span=None,
-        void=(process - cpu) * NANO > SIBLING_SECONDS + SIBLING_SHARE * wall,
+        void=_is_void((process - cpu) * NANO, wall),
     )
+
+
+def time_pipeline(
+    count: int, enqueue: Callable[[int], None], finish: Callable[[int], object], *, fill: int = 2
+) -> list[Step]:
+    """Time steps that are enqueued while the one before runs: a step lasts from one finish to the next.
+
+    The first `fill`, in which the device has nothing to do yet, are left out. CPU times are those of all, evenly.
+    """
+    enqueued, ends = [], []
+    process_start, cpu_start, begin = time.process_time_ns(), time.thread_time_ns(), time.perf_counter_ns()
+    for number in range(fill + count):
+        start = time.perf_counter_ns()
+        enqueue(number)
+        enqueued.append((time.perf_counter_ns() - start) * NANO)
+        if number:
+            finish(number - 1)
+        ends.append(time.perf_counter_ns())
+    cpu, process = time.thread_time_ns() - cpu_start, time.process_time_ns() - process_start
+    finish(fill + count - 1)
+    void = _is_void((process - cpu) * NANO, (ends[-1] - begin) * NANO)
+    each = cpu * NANO / len(ends)
+    walls = [(end - start) * NANO for start, end in pairwise(ends)][fill - 1 :]
+    timed = zip(walls, enqueued[fill:], strict=True)
+    return [Step(wall, each, host, min(host, each), None, void) for wall, host in timed]
+
+
+def _is_void(siblings: float, wall: float) -> bool:
+    return siblings > SIBLING_SECONDS + SIBLING_SHARE * wall
+
+
+def wakeup_overshoot(sleeps: int = 100, seconds: float = 200e-6) -> tuple[float, float]:
+    """Return by how much short sleeps are overslept, P50 and P99, in seconds: what a C-state or a busy CPU adds."""
+    late = []
+    for _ in range(sleeps):
+        start = time.perf_counter_ns()
+        time.sleep(seconds)
+        late.append((time.perf_counter_ns() - start) * NANO - seconds)
+    return p50_p99(late)
+
+
+def p50_p99(values: Sequence[float]) -> tuple[float, float]:
+    """Return the median and the value that one in a hundred exceeds."""
+    ordered = sorted(values)
+    return ordered[len(ordered) // 2], ordered[int(0.99 * (len(ordered) - 1))]
 
 
 @contextmanager

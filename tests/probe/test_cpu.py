@@ -10,8 +10,9 @@ from functools import partial
 import pytest
 
 from solpi_exporter.probe import cpu
-from solpi_exporter.probe.bench import EAGER_SYNC, GRAPH_SYNC, BatchResult, Step
 from solpi_exporter.probe.cpu import ROUNDS, STEPS, CpuBench
+from solpi_exporter.probe.result import EAGER_SYNC, GRAPH_SYNC, BatchResult
+from solpi_exporter.probe.rounds import Step
 from solpi_exporter.probe.shape import SHAPES
 from solpi_exporter.probe.timing import time_step
 

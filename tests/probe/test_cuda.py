@@ -6,8 +6,8 @@ from contextlib import nullcontext
 import pytest
 import torch
 
-from solpi_exporter.probe.bench import EAGER_SYNC, GRAPH_SYNC
 from solpi_exporter.probe.device import make_bench
+from solpi_exporter.probe.result import EAGER_SYNC, GRAPH_SYNC
 
 pytestmark = pytest.mark.gpu
 

@@ -1,5 +1,7 @@
 """The workload on real torch."""
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -142,3 +144,34 @@ def test_gpu_layers_exceed_the_l2(shape: Shape) -> None:
     parameters = shape.hidden * (2 * shape.hidden + 2 * kv + 3 * shape.intermediate)
 
     assert 2 * parameters > 60e6
+
+
+def test_fewer_layers_are_the_first_ones(stack: DecodeStack) -> None:
+    """One layer of two appends to the first's cache alone."""
+    before = stack.cache.clone()
+    with torch.inference_mode():
+        step = DecodeStep(stack, 3)
+        step.prepare()
+        step.forward(layers=1)
+
+    assert not torch.equal(stack.cache[0], before[0])
+    assert torch.equal(stack.cache[1], before[1])
+
+
+def test_the_first_launch_is_told(stack: DecodeStack, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the embedding, before any layer."""
+    order: list[str] = []
+    step = DecodeStep(stack, 3)
+    attention = DecodeStep._attention
+
+    def attend(*args: Any) -> torch.Tensor:
+        order.append("layer")
+        return attention(*args)
+
+    monkeypatch.setattr(DecodeStep, "_attention", attend)
+
+    with torch.inference_mode():
+        step.prepare()
+        step.forward(started=lambda: order.append("started"))
+
+    assert order == ["started", "layer", "layer"]

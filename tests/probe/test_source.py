@@ -9,8 +9,19 @@ from typing import Any
 import pytest
 
 from solpi_exporter.probe import source as module
-from solpi_exporter.probe.bench import Bench
-from solpi_exporter.probe.source import BOUNDS, METRICS, ProbeSource, open_bench
+from solpi_exporter.probe.quantities import METRICS
+from solpi_exporter.probe.result import (
+    EAGER_SYNC,
+    EXTRAPOLATED,
+    GRAPH_SYNC,
+    MODELLED,
+    Bench,
+    Costs,
+    ModeResult,
+    SplitResult,
+)
+from solpi_exporter.probe.source import BOUNDS, ProbeSource, open_bench
+from solpi_exporter.probe.split import Split
 from solpi_exporter.source import SourceAbsent, SourceError
 from tests.fakes import FakeBench, FakeClock, batch_result, values
 
@@ -39,7 +50,7 @@ def test_the_published_phases_sum_to_the_published_token() -> None:
     assert sum(phases.values()) == pytest.approx(
         result["solpi_probe_token_seconds"][(*ON, "1", "eager_sync", "measured")]
     )
-    assert result["solpi_probe_control_ratio"] == {(*ON, "1"): pytest.approx(0.4)}
+    assert result["solpi_probe_control_ratio"] == {(*ON, "1", "measured"): pytest.approx(0.4)}
 
 
 def test_a_noisy_batch_has_raw_costs_and_no_split() -> None:
@@ -49,7 +60,7 @@ def test_a_noisy_batch_has_raw_costs_and_no_split() -> None:
     assert {labels[2] for labels in result["solpi_probe_phase_seconds"]} == {"8"}
     assert {labels[2] for labels in result["solpi_probe_token_seconds"]} == {"8"}
     assert {labels[2] for labels in result["solpi_probe_enqueue_seconds"]} == {"1", "8"}
-    assert result["solpi_probe_runs_total"] == {("success",): 1, ("noisy",): 1}
+    assert result["solpi_probe_runs_total"] == {("success",): 1, ("noisy",): 1, ("contended",): 0}
 
 
 def test_step_times_accumulate_over_runs() -> None:
@@ -105,7 +116,7 @@ def test_a_bench_that_cannot_be_made_is_tried_again() -> None:
     with pytest.raises(SourceError, match="does not fit"):
         source.poll()
 
-    assert len(source.poll()) == 2
+    assert len(source.poll()) == 3
 
 
 def test_everything_it_yields_is_in_its_table_of_metrics() -> None:
@@ -150,10 +161,12 @@ def test_gpus_are_counted_as_nvml_counts_them(monkeypatch: pytest.MonkeyPatch) -
 
 def test_errors_are_published_where_they_are_known() -> None:
     """One series a phase."""
-    result = replace(batch_result(1), errors={"compute": 1e-5, "control_ratio": 0.01})
+    result = batch_result(1)
+    split = replace(result.splits[0], errors={"compute": 1e-5, "control_ratio": 0.01})
+    result = replace(result, splits=(split,))
 
     assert shown(source_of(FakeBench({1: result})))["solpi_probe_phase_standard_error_seconds"] == {
-        (*ON, "1", "compute"): 1e-5
+        (*ON, "1", "compute", "measured"): 1e-5
     }
 
 
@@ -162,3 +175,76 @@ def test_bounds_ascend_from_a_tenth_of_a_millisecond_to_a_second() -> None:
     assert list(BOUNDS) == sorted(set(BOUNDS))
     assert (BOUNDS[0], BOUNDS[-1]) == (1e-4, 1.0)
     assert max(high / low for low, high in pairwise(BOUNDS)) <= 1.7
+
+
+def test_each_cycle_takes_one_more_batch_size_in_turn() -> None:
+    """All are seen in as many cycles, and none is shown that was not measured now."""
+    bench = FakeBench({batch: batch_result(batch) for batch in (1, 2, 4)})
+    source = ProbeSource(lambda: bench, (1,), nullcontext(), FakeClock(), 300.0, rotation=(2, 4))
+
+    batches = [{labels[2] for labels in shown(source)["solpi_probe_control_ratio"]} for _ in range(3)]
+
+    assert batches == [{"1", "2"}, {"1", "4"}, {"1", "2"}]
+
+
+def test_beside_a_busy_gpu_only_modelled_series_are_shown() -> None:
+    """With the host's raw costs; the walls of steps that took turns with others are told nowhere."""
+    one = batch_result(1)
+    split = SplitResult(MODELLED, Split(6.5e-3, 4e-3, 1e-3, 1e-3, 0.5e-3), {"sync": 1e-5})
+    modes = {**one.modes, GRAPH_SYNC: one.modes[EAGER_SYNC]}
+    source = source_of(FakeBench({1: replace(one, modes=modes, splits=(split,))}))
+
+    result = shown(source)
+
+    based = ("phase_seconds", "phase_standard_error_seconds", "token_seconds", "control_ratio")
+    assert {labels[-1] for name in based for labels in result[f"solpi_probe_{name}"]} == {"modelled"}
+    assert result["solpi_probe_token_seconds"] == {(*ON, "1", "eager_sync", "modelled"): 6.5e-3}
+    assert not {"solpi_probe_reclaimable_ratio", "solpi_probe_step_seconds"} & set(result)
+    assert result["solpi_probe_runs_total"][("contended",)] == 1
+    assert "solpi_probe_last_success_timestamp_seconds" not in result
+
+
+def test_a_whole_models_figures_are_labelled_extrapolated() -> None:
+    """Token, phases, control and what a graph gives back, beside the measured ones."""
+    one = batch_result(1)
+    launched = replace(one.modes[EAGER_SYNC], full_depth=50e-3)
+    modes = {EAGER_SYNC: launched, GRAPH_SYNC: ModeResult(8e-3, 1e-3, 1e-3, 0.0, (8e-3,), full_depth=40e-3)}
+    whole = SplitResult(EXTRAPOLATED, Split(50e-3, 30e-3, 5e-3, 14e-3, 1e-3), {})
+    result = shown(source_of(FakeBench({1: replace(one, modes=modes, splits=(*one.splits, whole))})))
+
+    assert result["solpi_probe_token_seconds"] == {
+        (*ON, "1", "eager_sync", "measured"): 10e-3,
+        (*ON, "1", "graph_sync", "measured"): 8e-3,
+        (*ON, "1", "eager_sync", "extrapolated"): 50e-3,
+        (*ON, "1", "graph_sync", "extrapolated"): 40e-3,
+    }
+    assert result["solpi_probe_reclaimable_ratio"] == {
+        (*ON, "1", "graph_sync", "measured"): pytest.approx(0.2),
+        (*ON, "1", "graph_sync", "extrapolated"): pytest.approx(0.2),
+    }
+    assert result["solpi_probe_control_ratio"][(*ON, "1", "extrapolated")] == pytest.approx(0.3)
+
+
+def test_raw_costs_are_shown_where_they_are_known() -> None:
+    """Quantiles as such, conditions as 0 and 1, and the share of what memory would allow."""
+    costs = Costs(
+        wakeup=(60e-6, 110e-6),
+        round_trip=(22e-6, 70e-6),
+        late_round_trips=0.5,
+        launch=10e-6,
+        graph_launch=20e-6,
+        graph_node=1e-6,
+        copy_bandwidth=4e12,
+        clock=1.98e9,
+    )
+    result = shown(source_of(FakeBench({1: replace(batch_result(1), head=2e-4, floor=1e-3)}, raw=costs)))
+
+    assert result["solpi_probe_round_trip_seconds"] == {(*ON, "50"): 22e-6, (*ON, "99"): 70e-6}
+    assert result["solpi_probe_wakeup_overshoot_seconds"] == {(*ON, "50"): 60e-6, (*ON, "99"): 110e-6}
+    assert result["solpi_probe_gpu_contended"] == {ON: 1.0}
+    assert result["solpi_probe_host_starved"] == {ON: 0.0}
+    assert result["solpi_probe_launch_seconds"] == {ON: 10e-6}
+    assert result["solpi_probe_sm_clock_hertz"] == {ON: 1.98e9}
+    assert result["solpi_probe_head_seconds"] == {(*ON, "1"): 2e-4}
+    assert result["solpi_probe_speed_of_light_ratio"] == {(*ON, "1", "eager_sync"): pytest.approx(0.1)}
+    assert "solpi_probe_crossing_batch" not in result

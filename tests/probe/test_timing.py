@@ -7,7 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from solpi_exporter.probe.timing import throttled_periods, time_step, undisturbed
+from solpi_exporter.probe.timing import (
+    p50_p99,
+    throttled_periods,
+    time_pipeline,
+    time_step,
+    undisturbed,
+    wakeup_overshoot,
+)
 
 
 def burn(seconds: float) -> None:
@@ -93,3 +100,47 @@ def test_throttling_is_not_known_without_cgroup_v2(tmp_path: Path, cgroup: str |
         (tmp_path / "cgroup").write_text(cgroup)
 
     assert throttled_periods(tmp_path, tmp_path / "cgroup") is None
+
+
+def test_a_pipelined_step_is_read_one_step_behind() -> None:
+    """Each is enqueued before the one before it is read, and all are read."""
+    calls: list[tuple[str, int]] = []
+
+    steps = time_pipeline(3, lambda n: calls.append(("enqueue", n)), lambda n: calls.append(("read", n)))
+
+    enqueued = [("enqueue", n) for n in range(5)]
+    assert calls == [
+        enqueued[0],
+        *(call for n in range(1, 5) for call in (enqueued[n], ("read", n - 1))),
+        ("read", 4),
+    ]
+    assert len(steps) == 3
+
+
+def test_pipelined_steps_fill_the_time() -> None:
+    """A step lasts from one read to the next, so that nothing between two is left out."""
+    spun = 2e-3
+
+    def spin(_: int) -> None:
+        end = time.perf_counter() + spun
+        while time.perf_counter() < end:
+            pass
+
+    steps = time_pipeline(4, spin, lambda _: None)
+
+    assert all(step.wall >= spun for step in steps)
+    assert all(step.wall >= step.enqueue >= spun for step in steps)
+    assert not any(step.enqueue_cpu > step.enqueue for step in steps)
+
+
+def test_quantiles() -> None:
+    """Of a hundred values the middle one and the last but one; of one, itself."""
+    assert p50_p99([float(value) for value in range(100)]) == (50.0, 98.0)
+    assert p50_p99([3.0]) == (3.0, 3.0)
+
+
+def test_a_sleeper_never_wakes_early() -> None:
+    """What is told is how much later it was, P50 below P99."""
+    median, late = wakeup_overshoot(sleeps=20, seconds=50e-6)
+
+    assert 0 <= median <= late

@@ -4,15 +4,17 @@ from collections.abc import Sequence
 
 import pytest
 
-from solpi_exporter.probe.bench import (
+from solpi_exporter.probe.result import EAGER_SYNC, EXTRAPOLATED, GRAPH_SYNC, MEASURED, MODELLED
+from solpi_exporter.probe.rounds import (
     CONTROL_RATIO,
-    EAGER_SYNC,
-    GRAPH_SYNC,
+    Depths,
     Round,
     Step,
     kept,
+    model,
     reference,
     summarise,
+    voided,
 )
 from solpi_exporter.probe.split import Split, jackknife, split_gpu, trimmed_mean
 
@@ -106,7 +108,7 @@ def test_errors_are_those_of_the_estimate() -> None:
     """G of 4, 5 and 6 in three rounds, of which the trimmed mean takes the lower: known, and not zero."""
     rounds = [round_of(step(), step(), graph=graph) for graph in (4.0, 5.0, 6.0)]
 
-    errors = summarise(1, rounds, estimate).errors
+    errors = summarise(1, rounds, estimate).splits[0].errors
 
     expected = jackknife(rounds, lambda part: estimate(part).scheduling)
     assert errors["scheduling"] == expected
@@ -118,7 +120,7 @@ def test_what_two_phases_share_is_no_error_of_their_sum() -> None:
     """The device span is in both scheduling and sync, with opposite signs: control does not depend on it."""
     rounds = [round_of(step(span=span)) for span in (7.0, 8.0, 9.0)]
 
-    errors = summarise(1, rounds, estimate).errors
+    errors = summarise(1, rounds, estimate).splits[0].errors
 
     assert errors["scheduling"] > 0
     assert errors["sync"] > 0
@@ -127,7 +129,7 @@ def test_what_two_phases_share_is_no_error_of_their_sum() -> None:
 
 def test_errors_are_not_known_from_one_round() -> None:
     """Unknown is not zero."""
-    assert summarise(1, [round_of(step(), step())], estimate).errors == {}
+    assert summarise(1, [round_of(step(), step())], estimate).splits[0].errors == {}
 
 
 def test_errors_are_not_known_where_one_round_holds_all_that_counts() -> None:
@@ -136,8 +138,7 @@ def test_errors_are_not_known_where_one_round_holds_all_that_counts() -> None:
 
     result = summarise(1, rounds, estimate)
 
-    assert result.split is not None
-    assert result.errors == {}
+    assert result.splits[0].errors == {}
 
 
 def test_a_bug_in_the_estimate_is_not_noise() -> None:
@@ -148,3 +149,91 @@ def test_a_bug_in_the_estimate_is_not_noise() -> None:
 
     with pytest.raises(ZeroDivisionError):
         summarise(1, [round_of(step())], broken)
+
+
+DEPTHS = Depths(layers=4, shallow=2, full=32)
+
+
+def two_depths(deep: Round, shallow: Round) -> Round:
+    return Round(deep.steps, deep.references, shallow)
+
+
+def test_a_whole_model_is_told_from_two_depths() -> None:
+    """Of 10 at four layers and 6 at two, each layer takes 2 and 2 are there once: 66 at 32, each phase likewise."""
+    shallow = Round(
+        {EAGER_SYNC: [step(6.0, span=5.0)], GRAPH_SYNC: [step(4.0)]}, {"graph": [3.0, 3.0], "without": [2.5, 2.5]}
+    )
+    rounds = [two_depths(round_of(step()), shallow) for _ in range(3)]
+
+    result = summarise(1, rounds, estimate, DEPTHS)
+
+    whole = result.splits[1]
+    assert [one.basis for one in result.splits] == [MEASURED, EXTRAPOLATED]
+    assert whole.split == Split(66.0, compute=25.0, memory=8.0, scheduling=32.0, sync=1.0)
+    assert result.modes[EAGER_SYNC].full_depth == 66.0
+    assert result.reclaimable_at_full_depth(GRAPH_SYNC) == pytest.approx(1 - 34 / 66)
+
+
+def test_a_whole_model_that_contradicts_itself_is_left_out() -> None:
+    """The split of the step as it is stands."""
+    shallow = Round(
+        {EAGER_SYNC: [step(9.9, span=2.0)], GRAPH_SYNC: [step(6.0)]}, {"graph": [4.9, 4.9], "without": [4.0, 4.0]}
+    )
+
+    result = summarise(1, [two_depths(round_of(step()), shallow)], estimate, DEPTHS)
+
+    assert [one.basis for one in result.splits] == [MEASURED]
+
+
+def test_one_depth_tells_nothing_of_a_whole_model() -> None:
+    """Nor of what a graph would give back there."""
+    result = summarise(1, [round_of(step())], estimate)
+
+    assert len(result.splits) == 1
+    assert result.reclaimable_at_full_depth(GRAPH_SYNC) is None
+
+
+def test_the_head_is_that_of_launched_steps() -> None:
+    """It is not known where nobody asked for it."""
+    steps = [Step(10.0, 9.0, 6.0, 5.0, 9.0, void=False, head=head) for head in (1.0, 1.0, 5.0)]
+
+    assert summarise(1, [round_of(*steps)], estimate).head == 1.0
+    assert summarise(1, [round_of(step())], estimate).head is None
+
+
+def test_a_busy_gpu_is_modelled() -> None:
+    """The host's 6 as they are, the fast replays of 5 and 4 among slow ones, and the round trip of a quiet GPU."""
+    rounds = [Round({EAGER_SYNC: [step(99.0)]}, {"graph": [5.0, 50.0], "without": [4.0, 40.0]}) for _ in range(3)]
+
+    result = model(1, rounds, "graph", "without", round_trip=0.5)
+
+    assert [one.basis for one in result.splits] == [MODELLED]
+    assert result.split == Split(6.5, compute=4.0, memory=1.0, scheduling=1.0, sync=0.5)
+    assert result.modes[EAGER_SYNC].enqueue == 6.0
+
+
+def test_launches_that_hide_cost_nothing() -> None:
+    """A host that is ahead of the GPU keeps it waiting for nothing but the last read-back."""
+    rounds = [Round({EAGER_SYNC: [step()]}, {"graph": [50.0], "without": [40.0]})]
+
+    result = model(1, rounds, "graph", "without", round_trip=0.5)
+
+    assert result.split == Split(50.5, compute=40.0, memory=10.0, scheduling=0.0, sync=0.5)
+
+
+def test_nothing_to_model_from_is_noise() -> None:
+    """Without undisturbed steps, or without a replay."""
+    void = [Round({EAGER_SYNC: [step(void=True)]}, {"graph": [5.0], "without": [4.0]})]
+    bare = [Round({EAGER_SYNC: [step()]}, {"graph": [], "without": []})]
+
+    assert model(1, void, "graph", "without", 0.5).noise == "most steps were disturbed, beside a busy GPU"
+    assert model(1, bare, "graph", "without", 0.5).noise == "nothing was timed that counts"
+
+
+def test_throttling_voids_both_depths() -> None:
+    """And leaves the device's own times."""
+    one = voided(two_depths(round_of(step()), round_of(step())))
+
+    assert one.shallow is not None
+    assert all(each.void for each in (*one.steps[EAGER_SYNC], *one.shallow.steps[EAGER_SYNC]))
+    assert one.references == {"graph": [5.0, 5.0], "without": [4.0, 4.0]}

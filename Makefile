@@ -11,7 +11,7 @@ ARGS ?=
 
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint kills properties vllm-real docs clean
+.PHONY: demo test lint kills interleavings properties vllm-real docs clean
 
 demo: $(VENV)/demo.done ## the whole daemon on a recorded server; ARGS="--speed 10" plays faster
 	@$(BIN)/solpi-exporter demo $(ARGS)
@@ -26,6 +26,9 @@ lint: $(VENV)/test.done
 
 kills: $(VENV)/test.done ## each line once, over 2,000 daemons that are killed
 	SOLPI_KILLS=2000 $(BIN)/pytest tests/test_exactly_once.py $(ARGS)
+
+interleavings: $(VENV)/test.done ## each line once, whatever falls between two system calls: 8,000 runs
+	SOLPI_INTERLEAVINGS=4000 $(BIN)/pytest tests/follow/test_interleavings.py $(ARGS)
 
 properties: $(VENV)/test.done ## no line makes a false reading: a million generated inputs
 	SOLPI_EXAMPLES=40000 $(BIN)/pytest tests/engine/dialects/test_properties.py $(ARGS)

@@ -81,7 +81,7 @@ class Depths:
 
 def summarise(batch: int, rounds: Sequence[Round], estimate: Estimate, depths: Depths | None = None) -> BatchResult:
     """Aggregate interleaved rounds: each mode by itself, the split over all, its errors from leaving rounds out."""
-    modes = {mode: _mode(rounds, mode) for mode in rounds[0].steps if _is_kept(one.void for one in _all(rounds, mode))}
+    modes = _modes(rounds)
     try:
         if EAGER_SYNC not in modes:
             raise NoisyRun("most steps were disturbed: other threads of this process, or throttling")
@@ -100,7 +100,7 @@ def model(batch: int, rounds: Sequence[Round], graph: str, graph_without_kv: str
 
     The host's part is timed as it is. A replay is shorter than a time slice of the GPU, so the fast ones ran alone.
     """
-    modes = {mode: _mode(rounds, mode) for mode in rounds[0].steps if _is_kept(one.void for one in _all(rounds, mode))}
+    modes = _modes(rounds)
     if EAGER_SYNC not in modes:
         return BatchResult(batch, modes, noise="most steps were disturbed, beside a busy GPU")
 
@@ -158,6 +158,12 @@ def _mode(rounds: Sequence[Round], mode: str) -> ModeResult:
         off_cpu=sum(step.off_cpu for step in steps) / len(steps),
         steps=tuple(step.wall for step in steps),
     )
+
+
+def _modes(rounds: Sequence[Round]) -> dict[str, ModeResult]:
+    """Return the modes that could be timed, in an order that does not depend on that of the measurement."""
+    timed = (mode for mode in sorted(rounds[0].steps) if _is_kept(step.void for step in _all(rounds, mode)))
+    return {mode: _mode(rounds, mode) for mode in timed}
 
 
 def _at_full_depth(

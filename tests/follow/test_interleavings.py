@@ -17,7 +17,7 @@ from tests.fakes import FakeClock, FakeWatcher
 from tests.follow.interleaved import Killed, Turns
 from tests.follow.writer import Writer
 
-RUNS = int(os.environ.get("SOLPI_INTERLEAVINGS", "150"))
+RUNS = int(os.environ.get("SOLPI_INTERLEAVINGS", "100"))
 ROTATIONS = 12
 KEPT = 4 * ROTATIONS  # generations: none is removed
 

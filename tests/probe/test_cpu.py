@@ -10,10 +10,10 @@ from functools import partial
 import pytest
 
 from solpi_exporter.probe import cpu
-from solpi_exporter.probe.cpu import ROUNDS, STEPS, CpuBench
+from solpi_exporter.probe.cpu import BATCH_SECONDS, ROUNDS, STEPS, VARIANTS, CpuBench
 from solpi_exporter.probe.result import EAGER_SYNC, GRAPH_SYNC, BatchResult
 from solpi_exporter.probe.rounds import Step
-from solpi_exporter.probe.shape import SHAPES
+from solpi_exporter.probe.shape import SHAPES, shape_of
 from solpi_exporter.probe.timing import time_step
 
 
@@ -72,8 +72,27 @@ def test_steps_are_timed_under_the_lock(bench: CpuBench, monkeypatch: pytest.Mon
     monkeypatch.setattr(cpu, "time_step", timed)
     bench.measure(1, quiet)
 
-    assert held == [True] * 3 * ROUNDS * STEPS
+    steps, rest = divmod(len(held), VARIANTS * ROUNDS)
+    assert all(held)
+    assert 1 <= steps <= STEPS
+    assert rest == 0
     assert not quiet.locked()
+
+
+def test_a_batch_that_takes_long_is_stepped_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once a round and variant, so that a cycle stays short."""
+    bench = CpuBench(shape_of("small", context=2048), [64])
+    steps: list[Step] = []
+
+    def timed(enqueue: Callable[[], None], finish: Callable[[], object]) -> Step:
+        steps.append(time_step(enqueue, finish))
+        return steps[-1]
+
+    monkeypatch.setattr(cpu, "BATCH_SECONDS", BATCH_SECONDS / 100)
+    monkeypatch.setattr(cpu, "time_step", timed)
+    bench.measure(64, nullcontext())
+
+    assert len(steps) == VARIANTS * ROUNDS
 
 
 def test_a_throttled_round_is_void(bench: CpuBench, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,17 +1,21 @@
-"""The probe on a real GPU: `pytest -m gpu`."""
+"""The bench for a GPU: on a real one (`pytest -m gpu`), and what it decides before it touches one."""
 
 import math
 from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
 import torch
 
+from solpi_exporter.probe.cuda import CudaBench, _depths, _refuse_what_the_cache_holds
 from solpi_exporter.probe.device import make_bench
-from solpi_exporter.probe.result import EAGER_SYNC, GRAPH_SYNC
+from solpi_exporter.probe.result import EAGER_SYNC, EXTRAPOLATED, GRAPH_ASYNC, GRAPH_SYNC, MEASURED
+from solpi_exporter.probe.rounds import Depths
+from solpi_exporter.probe.shape import shape_of
+from solpi_exporter.source import SourceError
 
-pytestmark = pytest.mark.gpu
 
-
+@pytest.mark.gpu
 def test_a_split_of_every_batch_on_cuda() -> None:
     """Phases sum to the token; the graph is faster than the launched step at batch 1; nothing is negative."""
     bench = make_bench("cuda", "auto", [1, 8, 32])
@@ -22,11 +26,14 @@ def test_a_split_of_every_batch_on_cuda() -> None:
         assert result.split is not None, result.noise
         assert math.isclose(sum(result.split.phases.values()), result.split.token, rel_tol=1e-9)
         assert result.split.token == result.modes[EAGER_SYNC].token
+        assert [one.basis for one in result.splits] == [MEASURED, EXTRAPOLATED]
+        assert result.modes.keys() == {EAGER_SYNC, GRAPH_SYNC, GRAPH_ASYNC}
     reclaimable = results[0].reclaimable(GRAPH_SYNC)
     assert reclaimable is not None
     assert reclaimable > 0.1
 
 
+@pytest.mark.gpu
 def test_the_device_time_repeats() -> None:
     """compute + memory is device time alone: two runs agree within 0.5 %, whatever the host does meanwhile."""
     bench = make_bench("cuda", "auto", [8])
@@ -37,6 +44,7 @@ def test_the_device_time_repeats() -> None:
     assert first == pytest.approx(second, rel=0.005)
 
 
+@pytest.mark.gpu
 def test_memory_does_not_grow() -> None:
     """Ten cycles allocate nothing, the first included: an engine that starts beside it must not see memory move."""
     bench = make_bench("cuda", "1b", [1, 8])
@@ -46,3 +54,56 @@ def test_memory_does_not_grow() -> None:
         bench.measure(8, nullcontext())
 
     assert torch.cuda.memory_reserved() == before
+
+
+@pytest.mark.gpu
+def test_every_raw_cost_is_known_on_cuda() -> None:
+    """In an order of magnitude that a bug in a unit would leave."""
+    bench = make_bench("cuda", "1b", [1])
+    assert isinstance(bench, CudaBench)
+
+    costs = bench.costs(nullcontext())
+
+    assert costs.launch is not None
+    assert 1e-6 < costs.launch < 1e-4
+    assert costs.graph_node is not None
+    assert 1e-7 < costs.graph_node < 1e-5
+    assert costs.round_trip is not None
+    assert costs.launch < costs.round_trip[0] <= costs.round_trip[1]
+    assert costs.copy_bandwidth is not None
+    assert 1e11 < costs.copy_bandwidth < 2e13
+    assert costs.late_round_trips is not None
+
+
+def with_l2(monkeypatch: pytest.MonkeyPatch, mebibytes: int) -> torch.device:
+    properties = SimpleNamespace(L2_cache_size=mebibytes << 20)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)
+    return torch.device("cuda", 0)
+
+
+def test_a_layer_that_the_l2_holds_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run again, it would read nothing from memory; how much too small it is is told."""
+    with pytest.raises(SourceError, match=r"small has 1 MiB of weights a layer, which stay in the L2 .* \(50 MiB\)"):
+        _refuse_what_the_cache_holds(shape_of("small"), with_l2(monkeypatch, 50))
+
+
+@pytest.mark.parametrize(("name", "mebibytes"), [("8b", 126), ("1b", 96)])
+def test_the_presets_exceed_the_l2_of_their_gpus(monkeypatch: pytest.MonkeyPatch, name: str, mebibytes: int) -> None:
+    """A B200's, and that of the largest card with less than 30 GB."""
+    _refuse_what_the_cache_holds(shape_of(name), with_l2(monkeypatch, mebibytes))
+
+
+def test_a_cache_that_torch_does_not_tell_refuses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As torch before 2.6."""
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace())
+
+    _refuse_what_the_cache_holds(shape_of("small"), torch.device("cuda", 0))
+
+
+def test_two_depths_need_two_layers_and_a_model() -> None:
+    """The second depth is half the first."""
+    assert _depths(shape_of("8b")) == Depths(layers=4, shallow=2, full=32)
+    assert _depths(shape_of("8b", layers=5)) == Depths(layers=5, shallow=2, full=32)
+    assert _depths(shape_of("8b", layers=1)) is None
+    assert _depths(shape_of("8b", layers=32)) is None
+    assert _depths(shape_of("small")) is None

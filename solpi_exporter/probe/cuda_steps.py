@@ -70,7 +70,7 @@ class Timer:
         def enqueue(number: int) -> None:
             events = self._steps[number % 2]
             kept, host = step.behind[number % 2]
-            step.prepare()
+            step.prepare()  # writes what the last step may still be copying: the same values
             graph.replay()
             kept.copy_(step.tokens)  # the next step writes over them while they are copied
             events.done.record()

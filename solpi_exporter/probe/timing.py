@@ -42,7 +42,7 @@ def time_pipeline(
 ) -> list[Step]:
     """Time steps that are enqueued while the one before runs: a step lasts from one finish to the next.
 
-    The first `fill`, in which the device has nothing to do yet, are left out. CPU times are those of all, evenly.
+    The first `fill`, in which the device has nothing to do yet, are left out. Each ran on the CPU for the same share of it.
     """
     enqueued, ends = [], []
     process_start, cpu_start, begin = time.process_time_ns(), time.thread_time_ns(), time.perf_counter_ns()
@@ -56,10 +56,10 @@ def time_pipeline(
     cpu, process = time.thread_time_ns() - cpu_start, time.process_time_ns() - process_start
     finish(fill + count - 1)
     void = _is_void((process - cpu) * NANO, (ends[-1] - begin) * NANO)
-    each = cpu * NANO / len(ends)
+    running = cpu / max(cpu, ends[-1] - begin)
     walls = [(end - start) * NANO for start, end in pairwise(ends)][fill - 1 :]
     timed = zip(walls, enqueued[fill:], strict=True)
-    return [Step(wall, each, host, min(host, each), None, void) for wall, host in timed]
+    return [Step(wall, running * wall, host, running * host, None, void) for wall, host in timed]
 
 
 def _is_void(siblings: float, wall: float) -> bool:

@@ -4,9 +4,11 @@ import gc
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from solpi_exporter.probe import timing
 from solpi_exporter.probe.timing import (
     p50_p99,
     throttled_periods,
@@ -131,6 +133,26 @@ def test_pipelined_steps_fill_the_time() -> None:
     assert all(step.wall >= spun for step in steps)
     assert all(step.wall >= step.enqueue >= spun for step in steps)
     assert not any(step.enqueue_cpu > step.enqueue for step in steps)
+
+
+def test_pipelined_steps_share_the_time_off_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread that runs for half of the time is off the CPU for half of each step, whatever the steps took."""
+    wall = 0
+
+    def enqueue(number: int) -> None:
+        nonlocal wall
+        wall += 4_000_000 if number == 3 else 1_000_000
+
+    clock = SimpleNamespace(
+        perf_counter_ns=lambda: wall, thread_time_ns=lambda: wall // 2, process_time_ns=lambda: wall // 2
+    )
+    monkeypatch.setattr(timing, "time", clock)
+
+    steps = time_pipeline(3, enqueue, lambda _: None)
+
+    assert [step.wall for step in steps] == pytest.approx([1e-3, 4e-3, 1e-3])
+    assert [step.off_cpu for step in steps] == pytest.approx([0.5e-3, 2e-3, 0.5e-3])
+    assert not any(step.void for step in steps)
 
 
 def test_quantiles() -> None:

@@ -4,6 +4,7 @@ import threading
 
 import pytest
 
+from solpi_exporter import sources as sources_module
 from solpi_exporter.board import Board, Snapshot, State
 from solpi_exporter.config import (
     EngineSettings,
@@ -19,8 +20,9 @@ from solpi_exporter.gpu.remembered import RememberedGpus
 from solpi_exporter.gpu.xid import look_up
 from solpi_exporter.kept import Kept
 from solpi_exporter.placement import ServerHint
+from solpi_exporter.probe.quantities import BatchReading
 from solpi_exporter.sources import REMEDIES, Sources, World, make_placer
-from tests.fakes import FakeClock, FakeDriver, capturing_log
+from tests.fakes import FakeBench, FakeClock, FakeDriver, batch_result, capturing_log
 
 BOTH = ServerSettings(name="a", log="/var/log/a.log", metrics_url="http://127.0.0.1:8000/metrics", gpus=(0, "GPU-x"))
 UNIT = ServerSettings(name="b", journal="vllm.service")
@@ -131,3 +133,23 @@ def test_an_xid_is_logged_with_what_to_do() -> None:
     (entry,) = captured.entries
     assert (entry["event"], entry["xid"], entry["count"]) == ("gpu_xid", 79, 2)
     assert entry["action"] == look_up(79).action.value
+
+
+def test_the_probe_is_made_as_the_settings_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every batch size that some cycle takes has its place; one that each cycle takes is not taken in turn as well."""
+    asked: list[tuple[tuple[object, ...], dict[str, object]]] = []
+    benches = FakeBench({batch: batch_result(batch) for batch in (1, 2, 4)})
+
+    def make(*args: object, **named: object) -> FakeBench:
+        asked.append((args, named))
+        return benches
+
+    monkeypatch.setattr(sources_module, "open_bench", make)
+    probe = ProbeSettings(enabled=True, device="cpu", shape="1b", context=64, layers=3, batches=(1, 2), rotation=(2, 4))
+    settings = Settings(gpu=GpuSettings(enabled=False), host=HostSettings(enabled=False), probe=probe)
+    (source,) = sources_of(settings).polled()
+
+    readings = source.poll()
+
+    assert asked == [(("cpu", "1b", (1, 2, 4)), {"context": 64, "layers": 3})]
+    assert [one.result.batch for one in readings if isinstance(one, BatchReading)] == [1, 2, 4]

@@ -13,7 +13,7 @@ import click
 from solpi_exporter.cli.options import CONFIG, Fatal, settings_from
 from solpi_exporter.cli.probe_table import Cycle, report
 from solpi_exporter.config import ProbeSettings
-from solpi_exporter.probe.result import BatchResult, verdict
+from solpi_exporter.probe.result import EAGER_SYNC, MEASURED, BatchResult, verdict
 from solpi_exporter.probe.shape import SHAPES
 from solpi_exporter.probe.source import open_bench
 from solpi_exporter.source import SourceError
@@ -77,5 +77,8 @@ def _plain(result: BatchResult) -> dict[str, Any]:
     plain = dataclasses.asdict(result)
     for one, its in zip(result.splits, plain["splits"], strict=True):
         its["split"]["control_ratio"] = one.split.control_ratio
-    plain["reclaimable_ratio"] = {mode: result.reclaimable(mode) for mode in result.modes}
+    if result.splits and result.splits[0].basis == MEASURED:
+        graphs = [mode for mode in result.modes if mode != EAGER_SYNC]
+        plain["reclaimable_ratio"] = {mode: result.reclaimable(mode) for mode in graphs}
+        plain["reclaimable_ratio_at_full_depth"] = {mode: result.reclaimable_at_full_depth(mode) for mode in graphs}
     return plain

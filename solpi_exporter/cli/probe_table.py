@@ -1,5 +1,6 @@
 """What a cycle of the probe says to a person: a row with a bar for each batch size, and the findings in words."""
 
+import math
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
@@ -24,7 +25,7 @@ from solpi_exporter.probe.shape import SHAPES
 from solpi_exporter.probe.split import PHASES
 
 BAR = 32  # signs, where there is room; the rest of a row takes
-REST = 88
+REST = 80
 GLYPHS = {"compute": "█", "memory": "▓", "scheduling": "▒", "sync": "░"}
 COLUMNS = tuple(f"{glyph} {phase}" for phase, glyph in GLYPHS.items())
 COLOURS = {"compute": "green", "memory": "blue", "scheduling": "red", "sync": "yellow"}
@@ -47,10 +48,8 @@ def report(cycle: Cycle) -> Iterator[str]:
 def table(cycle: Cycle, width: int) -> Iterator[str]:
     """Yield the lines; a bar is `width` wide."""
     one = cycle.identity
-    yield (
-        f"{one.model} ({one.device}), {one.shape} shape: {one.layers} layers, context {one.context}, {one.dtype}, "
-        f"torch {one.torch}"
-    )
+    shape = f"{one.shape} shape: {one.layers} layer{'s' * (one.layers != 1)}"
+    yield f"{one.model} ({one.device}), {shape}, context {one.context}, {one.dtype}, torch {one.torch}"
     yield ""
     yield f"batch      token  {'what it is spent on':{width}.{width}}  {'  '.join(COLUMNS)}  as a graph  async"
     for result in cycle.results:
@@ -100,18 +99,24 @@ def _bar(phases: dict[str, float], token: float, width: int) -> str:
 def _words(cycle: Cycle) -> Iterator[str]:
     """Say what the smallest batch shows and how sure it is, where that changes, and under which conditions."""
     measured = [result for result in cycle.results if result.split is not None]
-    if not measured:
+    if measured:
+        yield from _finding(measured[0])
+        yield from _crossing(measured)
+        yield from _whole_model(cycle.identity, measured[0])
+    else:
         yield "No batch size gave a split: something else used the device or the CPU. Try again when it is quiet."
-        return
-    yield from _finding(measured[0])
-    crossing = crossing_batch(measured)
-    if crossing is not None:
-        yield f"Below batch {crossing:.0f} the host takes longer to launch a step than the GPU to run it."
-    yield from _whole_model(cycle.identity, measured[0])
     yield from _costs(cycle.costs)
-    name = verdict(cycle.costs, measured).name
+    name = verdict(cycle.costs, cycle.results).name
     if name is not None:
         yield f"Conditions: {name}."
+
+
+def _crossing(results: Sequence[BatchResult]) -> Iterator[str]:
+    crossing = crossing_batch(results)
+    if crossing == math.inf:
+        yield "At every batch size the host takes longer to launch a step than the GPU to run it."
+    elif crossing is not None:
+        yield f"Below batch {math.ceil(crossing)} the host takes longer to launch a step than the GPU to run it."
 
 
 def _finding(result: BatchResult) -> Iterator[str]:

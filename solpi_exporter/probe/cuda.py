@@ -32,6 +32,8 @@ ELEMENT_BYTES = 2  # of bfloat16
 
 GRAPH = "graph"
 GRAPH_WITHOUT_KV = "graph_without_kv"
+ALL = (EAGER_SYNC, GRAPH_SYNC, GRAPH_ASYNC, GRAPH, GRAPH_WITHOUT_KV)
+TO_MODEL = (EAGER_SYNC, GRAPH, GRAPH_WITHOUT_KV)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,7 @@ class CudaBench:
         with torch.inference_mode():
             stack = DecodeStack(shape, max(batches), device, torch.bfloat16)
             self.variants = dict(_variants(stack, batches, self._layers()))
-            self._meter = CostMeter(device, stack.gate_up)
+            self._meter = CostMeter(device, max(stack.gate_up, stack.cache, key=torch.numel))
             for one in self.variants.values():
                 self.timer.steps(one.step, one.launch)  # takes the memory that launching needs
         self._costs: Costs | None = None
@@ -78,9 +80,9 @@ class CudaBench:
 
     def costs(self, quiet: AbstractContextManager[object]) -> Costs:
         """Measure the raw costs; whether the GPU is others' as well holds for the batch sizes that follow."""
-        with torch.inference_mode(), cuda_errors(self.identity.device), quiet, undisturbed():
+        with torch.inference_mode(), cuda_errors(self.identity.device):
             first = next(iter(self.variants.values()))
-            self._costs = self._meter.measure(first.graph.replay)
+            self._costs = self._meter.measure(first.graph.replay, quiet)
         return self._costs
 
     def measure(self, batch: int, quiet: AbstractContextManager[object]) -> BatchResult:
@@ -88,12 +90,11 @@ class CudaBench:
         deep = self.variants[batch, self._shape.layers]
         shallow = None if self._depths is None else self.variants[batch, self._depths.shallow]
         with torch.inference_mode(), cuda_errors(self.identity.device):
-            quickest = self._round_trip_to_model_with()
-            if quickest is not None:
-                rounds = [self._round(deep, None, quiet) for _ in range(ROUNDS)]
-                return model(batch, rounds, GRAPH, GRAPH_WITHOUT_KV, quickest)
+            if self._costs is not None and self._costs.is_contended:
+                rounds = [self._round(deep, None, quiet, TO_MODEL) for _ in range(ROUNDS)]
+                return model(batch, rounds, GRAPH, GRAPH_WITHOUT_KV, self._costs.quickest_round_trip)
             self._warm_up(deep)
-            rounds = [self._round(deep, shallow, quiet) for _ in range(ROUNDS)]
+            rounds = [self._round(deep, shallow, quiet, ALL) for _ in range(ROUNDS)]
         return replace(summarise(batch, rounds, _estimate, self._depths), floor=self._floor(batch))
 
     def replay(self, variant: Variant, graph: torch.cuda.CUDAGraph) -> list[float]:
@@ -103,11 +104,6 @@ class CudaBench:
         """
         variant.step.forward(layers=variant.layers)
         return self.timer.chain(graph)
-
-    def _round_trip_to_model_with(self) -> float | None:
-        """Return the round trip of a quiet GPU where others keep this one busy, None where it can be measured on."""
-        costs = self._costs
-        return costs.quickest_round_trip if costs is not None and costs.is_contended else None
 
     def _floor(self, batch: int) -> float | None:
         bandwidth = None if self._costs is None else self._costs.copy_bandwidth
@@ -123,12 +119,14 @@ class CudaBench:
             if elapsed >= least and current <= (1 + WARMUP_TOLERANCE) * fastest:
                 return
 
-    def _round(self, deep: Variant, shallow: Variant | None, quiet: AbstractContextManager[object]) -> Round:
-        """Run everything once, in random order; a round in which the kernel throttled us is void."""
+    def _round(
+        self, deep: Variant, shallow: Variant | None, quiet: AbstractContextManager[object], what: Sequence[str]
+    ) -> Round:
+        """Run `what` once, in random order; a round in which the kernel throttled us is void."""
         result = Round(shallow=None if shallow is None else Round())
-        tasks = [*self._tasks(deep, result)]
+        tasks = self._tasks(deep, result, what)
         if shallow is not None and result.shallow is not None:
-            tasks += self._tasks(shallow, result.shallow)
+            tasks += self._tasks(shallow, result.shallow, what)
         random.shuffle(tasks)
         throttled = throttled_periods()
         for task in tasks:
@@ -136,13 +134,18 @@ class CudaBench:
                 task()
         return result if throttled_periods() == throttled else voided(result)
 
-    def _tasks(self, variant: Variant, into: Round) -> Iterator[Callable[[], None]]:
+    def _tasks(self, variant: Variant, into: Round, what: Sequence[str]) -> list[Callable[[], None]]:
         step, timer = variant.step, self.timer
-        yield lambda: into.steps.update({EAGER_SYNC: timer.steps(step, variant.launch, has_head=True)})
-        yield lambda: into.steps.update({GRAPH_SYNC: timer.steps(step, variant.replay)})
-        yield lambda: into.steps.update({GRAPH_ASYNC: timer.pipelined(step, variant.graph)})
-        yield lambda: into.references.update({GRAPH: [*self.replay(variant, variant.graph)]})
-        yield lambda: into.references.update({GRAPH_WITHOUT_KV: [*self.replay(variant, variant.graph_without_kv)]})
+        tasks: dict[str, Callable[[], None]] = {
+            EAGER_SYNC: lambda: into.steps.update({EAGER_SYNC: timer.steps(step, variant.launch, has_head=True)}),
+            GRAPH_SYNC: lambda: into.steps.update({GRAPH_SYNC: timer.steps(step, variant.replay)}),
+            GRAPH_ASYNC: lambda: into.steps.update({GRAPH_ASYNC: timer.pipelined(step, variant.graph)}),
+            GRAPH: lambda: into.references.update({GRAPH: [*self.replay(variant, variant.graph)]}),
+            GRAPH_WITHOUT_KV: lambda: into.references.update(
+                {GRAPH_WITHOUT_KV: [*self.replay(variant, variant.graph_without_kv)]}
+            ),
+        }
+        return [tasks[name] for name in what]
 
 
 @contextmanager
@@ -200,26 +203,25 @@ def _variants(
     stack: DecodeStack, batches: Sequence[int], depths: Sequence[int]
 ) -> Iterator[tuple[tuple[int, int], Variant]]:
     """Capture every batch size at every depth; all graphs share their memory, since no two run at once."""
-    pool = None
+    pool, side = None, torch.cuda.Stream()  # one for all: the libraries keep a workspace for each stream
     for batch in batches:
         step = DecodeStep(stack, batch)
         for layers in depths:
-            graph = _capture(partial(step.forward, layers=layers), pool)
+            whole, cut = partial(step.forward, layers=layers), partial(step.forward, layers=layers, attended=KV_BLOCK)
+            graph = _capture(whole, pool, side)
             pool = graph.pool()
-            yield (
-                (batch, layers),
-                Variant(step, layers, graph, _capture(partial(step.forward, attended=KV_BLOCK, layers=layers), pool)),
-            )
+            yield (batch, layers), Variant(step, layers, graph, _capture(cut, pool, side))
 
 
-def _capture(forward: Callable[[], None], pool: "torch.cuda._POOL_HANDLE | None") -> torch.cuda.CUDAGraph:
+def _capture(
+    forward: Callable[[], None], pool: "torch.cuda._POOL_HANDLE | None", side: torch.cuda.Stream
+) -> torch.cuda.CUDAGraph:
     """Record `forward` as a graph, warmed up on a side stream as torch asks for."""
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
         for _ in range(CAPTURE_WARMUP):
             forward()
-    torch.cuda.current_stream().wait_stream(stream)
+    torch.cuda.current_stream().wait_stream(side)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph, pool=pool):
         forward()

@@ -4,12 +4,14 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 
 import torch
+from pynvml import NVMLError
 
 from solpi_exporter.probe.cuda_steps import event
 from solpi_exporter.probe.result import Costs
-from solpi_exporter.probe.timing import NANO, p50_p99, wakeup_overshoot
+from solpi_exporter.probe.timing import NANO, p50_p99, undisturbed, wakeup_overshoot
 
 # Round trips come in bursts: together they take longer than a time slice of a busy CPU, in which a neighbour that is
 # starved itself leaves the GPU alone.
@@ -25,7 +27,7 @@ REPEATS = 8
 class CostMeter:
     """Measures them again and again, on memory, graphs and events that are made once.
 
-    `large` is a tensor larger than twice the L2: its first half is copied over its second.
+    The first half of `large` is copied over its second, where the L2 does not hold them.
     """
 
     def __init__(self, device: torch.device, large: torch.Tensor) -> None:
@@ -35,31 +37,36 @@ class CostMeter:
         self._events = (event(), event())
         self._graphs = [_chain_of(self._one, nodes) for nodes in NODES]
         flat = large.view(-1)
+        cache = getattr(torch.cuda.get_device_properties(device), "L2_cache_size", 0)
+        self._exceeds_cache = large.numel() * large.element_size() // 2 > cache
         self._quickest = math.inf
         self._halves = flat[: flat.numel() // 2], flat[flat.numel() // 2 : flat.numel() // 2 * 2]
 
-    def measure(self, replay: Callable[[], None]) -> Costs:
-        """Measure all; `replay` launches the graph of one step."""
-        launch = self._host_seconds(lambda: self._one.add_(1), LAUNCHES)
-        trips = self._round_trips()
+    def measure(self, replay: Callable[[], None], quiet: AbstractContextManager[object]) -> Costs:
+        """Measure all; `replay` launches the graph of one step, `quiet` is held while something is timed."""
+        trips = self._round_trips(quiet)
         self._quickest = min(self._quickest, *trips)
-        return Costs(
-            wakeup=wakeup_overshoot(),
-            round_trip=p50_p99(trips),
-            quickest_round_trip=self._quickest,
-            late_round_trips=sum(trip > LATE_SECONDS for trip in trips) / len(trips),
-            launch=launch,
-            graph_launch=self._host_seconds(replay, 1),
-            graph_node=self._node_seconds(),
-            copy_bandwidth=self._copy_bandwidth(),
-            clock=_clock(self._device),
-        )
+        with quiet, undisturbed():
+            wakeup = wakeup_overshoot()
+        with quiet, undisturbed():
+            return Costs(
+                wakeup=wakeup,
+                round_trip=p50_p99(trips),
+                quickest_round_trip=self._quickest if self._quickest <= LATE_SECONDS else None,
+                late_round_trips=sum(trip > LATE_SECONDS for trip in trips) / len(trips),
+                launch=self._host_seconds(lambda: self._one.add_(1), LAUNCHES),
+                graph_launch=self._host_seconds(replay, 1),
+                graph_node=self._node_seconds(),
+                copy_bandwidth=self._copy_bandwidth() if self._exceeds_cache else None,
+                clock=_clock(self._device),
+            )
 
-    def _round_trips(self) -> list[float]:
+    def _round_trips(self, quiet: AbstractContextManager[object]) -> list[float]:
         trips = []
         torch.cuda.synchronize()
         for _ in range(BURSTS):
-            trips += [self._round_trip() for _ in range(TRIPS)]
+            with quiet, undisturbed():
+                trips += [self._round_trip() for _ in range(TRIPS)]
             time.sleep(PAUSE_SECONDS)
         return trips
 
@@ -119,5 +126,5 @@ def _clock(device: torch.device) -> float | None:
     """Return the SM clock in hertz, None where torch cannot ask NVML."""
     try:
         return torch.cuda.clock_rate(device) * 1e6
-    except (RuntimeError, ModuleNotFoundError):
+    except (RuntimeError, ModuleNotFoundError, NVMLError):
         return None

@@ -7,7 +7,7 @@ import torch
 from solpi_exporter.probe.cpu import CpuBench
 from solpi_exporter.probe.cuda import CudaBench, cuda_errors
 from solpi_exporter.probe.result import Bench
-from solpi_exporter.probe.shape import shape_of
+from solpi_exporter.probe.shape import Shape, shape_of
 from solpi_exporter.source import SourceError
 
 LARGE_MEMORY = 30 << 30  # bytes of GPU memory from which the 8B-shaped layer is taken by default
@@ -23,13 +23,23 @@ def make_bench(
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     if device == "cpu":
-        return CpuBench(shape_of("small" if shape == "auto" else shape, context, layers), batches)
+        return _cpu_bench(shape_of("small" if shape == "auto" else shape, context, layers), batches)
     index = int(device.partition(":")[2] or 0)
     if index >= torch.cuda.device_count():
         raise SourceError(f"probe.device {device} is not there: torch {torch.__version__} sees {_seen()}")
     with cuda_errors(device):
         chosen = _shape_for(index) if shape == "auto" else shape
         return CudaBench(shape_of(chosen, context, layers), batches, torch.device("cuda", index))
+
+
+def _cpu_bench(shape: Shape, batches: Sequence[int]) -> Bench:
+    try:
+        return CpuBench(shape, batches)
+    except RuntimeError as error:  # what torch raises when there is no memory
+        reason = str(error).partition("\n")[0]
+        raise SourceError(
+            f"the probe does not fit into memory: choose a smaller probe.shape or context ({reason})"
+        ) from error
 
 
 def _shape_for(index: int) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import pairwise
-from math import log2
+from math import inf, log2
 from types import MappingProxyType
 from typing import Protocol
 
@@ -113,7 +113,7 @@ class Costs:
 
     Pairs are (P50, P99). `launch` is one kernel's, `graph_launch` the host's time for a whole step's graph,
     `graph_node` the GPU's for one empty node. `late_round_trips` is the share of round trips that came
-    after a time slice of somebody else; `quickest_round_trip` is that of all cycles.
+    after a time slice of somebody else; `quickest_round_trip` is that of all cycles, None where none was quiet.
     """
 
     wakeup: tuple[float, float]
@@ -159,14 +159,15 @@ def verdict(costs: Costs, results: Sequence[BatchResult]) -> Verdict:
 def crossing_batch(results: Sequence[BatchResult]) -> float | None:
     """Return the batch size at which the host needs as long to launch a step as the GPU to run it, Q = G.
 
-    Between two batch sizes that were measured, on a logarithmic scale; None where they lie all on one side.
+    Between two batch sizes that were measured, on a logarithmic scale; infinite where the host takes longer at all of
+    them, None where it does at none.
     """
     ordered = sorted((one for one in results if one.split is not None), key=lambda one: one.batch)
     ahead = [(log2(one.batch), _host_ahead(one)) for one in ordered]
     for (low, before), (high, after) in pairwise(ahead):
         if before > 0 >= after:
             return float(2 ** (low + (high - low) * before / (before - after)))
-    return None
+    return inf if ahead and all(seconds > 0 for _, seconds in ahead) else None
 
 
 def _host_ahead(one: BatchResult) -> float:

@@ -7,6 +7,7 @@ from functools import partial
 from solpi_exporter.probe.result import (
     EAGER_SYNC,
     EXTRAPOLATED,
+    GRAPH_ASYNC,
     MEASURED,
     MODELLED,
     BatchResult,
@@ -95,7 +96,9 @@ def summarise(batch: int, rounds: Sequence[Round], estimate: Estimate, depths: D
     return BatchResult(batch, modes, tuple(splits), head=trimmed_mean(heads) if heads else None)
 
 
-def model(batch: int, rounds: Sequence[Round], graph: str, graph_without_kv: str, round_trip: float) -> BatchResult:
+def model(
+    batch: int, rounds: Sequence[Round], graph: str, graph_without_kv: str, round_trip: float | None
+) -> BatchResult:
     """Model what the step would be on a GPU of its own, where others keep it busy; `round_trip` is the quiet one.
 
     The host's part is timed as it is. A replay is shorter than a time slice of the GPU, so the fast ones ran alone.
@@ -103,13 +106,18 @@ def model(batch: int, rounds: Sequence[Round], graph: str, graph_without_kv: str
     modes = _modes(rounds)
     if EAGER_SYNC not in modes:
         return BatchResult(batch, modes, noise="most steps were disturbed, beside a busy GPU")
+    if round_trip is None:
+        return BatchResult(batch, modes, noise="others have kept the GPU busy from the start: no quiet round trip yet")
 
     def estimate(part: Sequence[Round]) -> Split:
         enqueue = trimmed_mean([step.enqueue for step in kept(part, EAGER_SYNC)])
         return split_modelled(enqueue, _fastest(part, graph), _fastest(part, graph_without_kv), round_trip)
 
     try:
-        return BatchResult(batch, modes, (_split(MODELLED, rounds, estimate),))
+        modelled = _split(MODELLED, rounds, estimate)
+        # The jackknife does not hold for a quantile: of the host's part alone the error is known.
+        errors = {name: error for name, error in modelled.errors.items() if name == "scheduling"}
+        return BatchResult(batch, modes, (replace(modelled, errors=errors),))
     except NoisyRun as noise:
         return BatchResult(batch, modes, noise=str(noise))
 
@@ -152,7 +160,7 @@ def _is_kept(void: Iterable[bool]) -> bool:
 def _mode(rounds: Sequence[Round], mode: str) -> ModeResult:
     steps = kept(rounds, mode)
     return ModeResult(
-        token=trimmed_mean([step.wall for step in steps]),
+        token=_token(rounds, mode),
         enqueue=trimmed_mean([step.enqueue for step in steps]),
         enqueue_cpu=trimmed_mean([step.enqueue_cpu for step in steps]),
         off_cpu=sum(step.off_cpu for step in steps) / len(steps),
@@ -166,6 +174,17 @@ def _modes(rounds: Sequence[Round]) -> dict[str, ModeResult]:
     return {mode: _mode(rounds, mode) for mode in timed}
 
 
+def _token(rounds: Sequence[Round], mode: str) -> float:
+    """Return a mode's token; of one that is read one step behind, from the means of whole rounds.
+
+    There, a step that came late is followed by short ones, since the device went on: trimming would keep those.
+    """
+    if mode != GRAPH_ASYNC:
+        return trimmed_mean([step.wall for step in kept(rounds, mode)])
+    walls = ([step.wall for step in one.steps[mode] if not step.void] for one in rounds)
+    return trimmed_mean([sum(each) / len(each) for each in walls if each])
+
+
 def _at_full_depth(
     modes: Mapping[str, ModeResult], rounds: Sequence[Round], estimate: Estimate, depths: Depths
 ) -> tuple[dict[str, ModeResult], list[SplitResult]]:
@@ -176,7 +195,9 @@ def _at_full_depth(
         phases = {name: depths.extrapolate(getattr(shallow, name), getattr(deep, name)) for name in PHASES}
         return Split(token=sum(phases.values()), **phases)
 
-    tokens = {mode: _mode(_shallow(rounds), mode).token for mode in modes if _is_kept_shallow(rounds, mode)}
+    tokens = {mode: _token(_shallow(rounds), mode) for mode in modes if _is_kept_shallow(rounds, mode)}
+    if EAGER_SYNC not in tokens:
+        return dict(modes), []
     deeper = {
         mode: replace(one, full_depth=depths.extrapolate(tokens[mode], one.token)) if mode in tokens else one
         for mode, one in modes.items()

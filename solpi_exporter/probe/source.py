@@ -11,7 +11,7 @@ from itertools import cycle, islice
 from solpi_exporter.clock import Clock
 from solpi_exporter.metric import Tally
 from solpi_exporter.probe.quantities import BatchReading, ConditionsReading, ProbeReading
-from solpi_exporter.probe.result import MEASURED, BatchResult, Bench, crossing_batch, verdict
+from solpi_exporter.probe.result import MEASURED, BatchResult, Bench, Costs, crossing_batch, verdict
 from solpi_exporter.source import SourceAbsent
 
 SUCCESS, NOISY, CONTENDED = "success", "noisy", "contended"
@@ -77,7 +77,8 @@ class ProbeSource:
             self._bench = self._open_bench()
         identity = self._bench.identity
         costs = self._bench.costs(self._quiet)
-        results = [self._measure(self._bench, batch) for batch in (*self._batches, *islice(self._rotation, 1))]
+        batches = (*self._batches, *islice(self._rotation, 1))
+        results = [self._measure(self._bench, batch, costs) for batch in batches]
         steps = tuple((str(batch), mode, tally.distribution()) for (batch, mode), tally in self._steps.items())
         return [
             *(BatchReading(identity, result) for result in results),
@@ -88,13 +89,13 @@ class ProbeSource:
     def close(self) -> None:
         """Nothing: memory is released with the process, since an engine that starts must not see it move."""
 
-    def _measure(self, bench: Bench, batch: int) -> BatchResult:
+    def _measure(self, bench: Bench, batch: int, costs: Costs) -> BatchResult:
         result = bench.measure(batch, self._quiet)
         outcome = _outcome(result)
         self._runs[outcome] += 1
         if outcome == SUCCESS:
             self._last_success = self._clock.time()
-        if outcome != CONTENDED:
+        if not costs.is_contended:  # else a step took turns with somebody else's work
             for mode, timed in result.modes.items():
                 self._steps.setdefault((batch, mode), Tally(BOUNDS)).observe(timed.steps)
         return result

@@ -42,14 +42,14 @@ def time_pipeline(
 ) -> list[Step]:
     """Time steps that are enqueued while the one before runs: a step lasts from one finish to the next.
 
-    The first `fill`, in which the device has nothing to do yet, are left out. Each ran on the CPU for the same share of it.
+    The first `fill`, in which the device has nothing to do yet, are left out. CPU time is told in proportion.
     """
     enqueued, ends = [], []
     process_start, cpu_start, begin = time.process_time_ns(), time.thread_time_ns(), time.perf_counter_ns()
     for number in range(fill + count):
-        start = time.perf_counter_ns()
+        start, cpu = time.perf_counter_ns(), time.thread_time_ns()
         enqueue(number)
-        enqueued.append((time.perf_counter_ns() - start) * NANO)
+        enqueued.append(((time.perf_counter_ns() - start) * NANO, (time.thread_time_ns() - cpu) * NANO))
         if number:
             finish(number - 1)
         ends.append(time.perf_counter_ns())
@@ -59,7 +59,7 @@ def time_pipeline(
     running = cpu / max(cpu, ends[-1] - begin)
     walls = [(end - start) * NANO for start, end in pairwise(ends)][fill - 1 :]
     timed = zip(walls, enqueued[fill:], strict=True)
-    return [Step(wall, running * wall, host, running * host, None, void) for wall, host in timed]
+    return [Step(wall, running * wall, host, min(host, its), None, void) for wall, (host, its) in timed]
 
 
 def _is_void(siblings: float, wall: float) -> bool:

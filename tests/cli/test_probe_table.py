@@ -60,6 +60,7 @@ def test_the_findings_in_words() -> None:
     assert lines_of(with_graphs(SPLIT, whole), costs=ON_GPU)[5:] == [
         "At batch 1, 70% (± 5.0 points) of each token is lost to the host, the control layer; "
         "a CUDA graph would give back 60%, and 65% with the token read back one step behind.",
+        "At every batch size the host takes longer to launch a step than the GPU to run it.",
         "Extrapolated to the 32 layers of a whole model: 20.0 ms a token, 55% of it lost.",
         "Costs: a launch 9.9 us, a graph's launch 19.5 us, a graph's node 1.0 us, a round trip 22 us (P99 70), "
         "a wake-up late by 60 us (P99 110), a copy 4.08 TB/s.",
@@ -84,6 +85,9 @@ def test_the_crossing_is_told_where_it_was_met() -> None:
     assert "Below batch 2 the host takes longer to launch a step than the GPU to run it." in lines_of(
         with_graphs(SPLIT), large, costs=ON_GPU
     )
+    assert "At every batch size the host takes longer to launch a step than the GPU to run it." in lines_of(
+        with_graphs(SPLIT), costs=ON_GPU
+    )
 
 
 def test_a_noisy_row_says_why() -> None:
@@ -101,12 +105,15 @@ def test_an_unknown_error_is_not_told_as_zero() -> None:
 
 def test_a_narrow_terminal_gets_no_bar() -> None:
     """Rather than rows that wrap."""
-    assert all(len(line) <= 88 for line in lines_of(with_graphs(SPLIT), width=0)[2:4])
+    assert all(len(line) <= 80 for line in lines_of(with_graphs(SPLIT), width=0)[2:4])
 
 
 def test_all_noisy() -> None:
-    """It says what to do."""
-    assert lines_of(batch_result(1, "shared"))[-1].endswith("Try again when it is quiet.")
+    """It says what to do, and the verdict that explains it."""
+    lines = lines_of(batch_result(1, "shared"), costs=replace(ON_GPU, late_round_trips=0.9))
+
+    assert lines[5].endswith("Try again when it is quiet.")
+    assert lines[-1] == "Conditions: GPU contended."
 
 
 @pytest.mark.parametrize("sync", [0.0, 1e-5, 0.3e-3, 1e-3])

@@ -1,12 +1,13 @@
 """The workload on real torch."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 
 from solpi_exporter.probe.decode import DecodeStack, DecodeStep
-from solpi_exporter.probe.shape import SHAPES, Shape, smallest
+from solpi_exporter.probe.shape import KV_BLOCK, SHAPES, Shape, smallest
 
 CPU = torch.device("cpu")
 SHAPE = Shape("test", 16, 4, 2, 4, 32, 50, layers=2, context=8)
@@ -76,14 +77,15 @@ def test_a_step_is_a_llama_shaped_decoder(stack: DecodeStack, attended: int) -> 
     assert torch.allclose(stack.cache, cache, atol=1e-4)
 
 
-def test_the_stand_in_copies_block_table_and_slots(stack: DecodeStack) -> None:
+def test_the_stand_in_copies_block_table_and_slots() -> None:
     """What an engine hands to the device before each step: every block of every sequence, and where the token goes."""
-    step = DecodeStep(stack, 3)
+    step = DecodeStep(DecodeStack(replace(SHAPE, context=3 * KV_BLOCK), 2, CPU, torch.float32), 2)
+    step._host_table[:, -1] = 99
 
     step.prepare()
 
-    assert step._slots.tolist() == [7, 15, 23]
-    assert step._table.flatten().tolist() == [0, 1, 2]
+    assert step._slots.tolist() == [47, 95]
+    assert step._table.tolist() == [[0, 1, 2], [3, 4, 5]]
 
 
 def test_the_kv_cache_of_the_last_slot_is_written(stack: DecodeStack) -> None:

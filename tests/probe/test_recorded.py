@@ -70,7 +70,7 @@ def test_every_recorded_split_sums_to_its_token(cycle: RecordedCycle) -> None:
     ],
 )
 def test_what_moves_is_what_was_touched(fault: str, touched: str, least: float, most: float, batch: int) -> None:
-    """The phase that was touched rises by what was injected, and no other one rises by half as much."""
+    """The phase that was touched rises by what was injected, and no other one rises by two thirds as much."""
     rises = {name: rise(fault, batch, phase(name)) for name in PHASES}
 
     assert least < rises[touched] < most

@@ -1,5 +1,6 @@
 """What a cycle says beyond single batch sizes: its conditions, and where the host stops being the bottleneck."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -34,7 +35,7 @@ def off_cpu(share: float) -> BatchResult:
 
 @pytest.mark.parametrize(
     ("late", "lost", "name"),
-    [(0.02, 0.0, "quiet"), (0.02, 0.6, "host starved"), (0.9, 0.0, "GPU contended"), (0.06, 0.6, "both")],
+    [(0.02, 0.08, "quiet"), (0.02, 0.12, "host starved"), (0.9, 0.0, "GPU contended"), (0.06, 0.6, "both")],
 )
 def test_four_verdicts(late: float, lost: float, name: str) -> None:
     """Late round trips speak of the GPU, time off the CPU of the host."""
@@ -56,8 +57,8 @@ def test_the_crossing_lies_between_two_batch_sizes() -> None:
     assert crossing_batch(results) == pytest.approx(16.0)
 
 
-def test_no_crossing_is_not_known() -> None:
-    """It lies beyond what was measured; batch sizes without a split do not count."""
-    assert crossing_batch([measured(1, 4.0, 1.0), measured(64, 4.0, 3.0)]) is None
+def test_a_crossing_beyond_what_was_measured() -> None:
+    """Infinite where the host is the bottleneck throughout, not known where it never is, or nothing has a split."""
+    assert crossing_batch([measured(1, 4.0, 1.0), batch_result(8, "noise"), measured(64, 4.0, 3.0)]) == math.inf
     assert crossing_batch([measured(1, 4.0, 5.0), measured(64, 4.0, 9.0)]) is None
-    assert crossing_batch([measured(1, 4.0, 1.0), batch_result(8, "noise"), measured(64, 4.0, 3.0)]) is None
+    assert crossing_batch([batch_result(8, "noise")]) is None

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from solpi_exporter.probe.result import EAGER_SYNC, EXTRAPOLATED, GRAPH_SYNC, MEASURED, MODELLED
+from solpi_exporter.probe.result import EAGER_SYNC, EXTRAPOLATED, GRAPH_ASYNC, GRAPH_SYNC, MEASURED, MODELLED
 from solpi_exporter.probe.rounds import (
     CONTROL_RATIO,
     Depths,
@@ -26,6 +26,10 @@ def step(wall: float = 10.0, *, void: bool = False, cpu: float = 9.0, span: floa
 def round_of(*steps: Step, graph_sync: Step | None = None, graph: float | None = 5.0) -> Round:
     modes = {EAGER_SYNC: list(steps), GRAPH_SYNC: [graph_sync or step(6.0)]}
     return Round(modes, {"graph": [graph, graph], "without": [4.0, 4.0]})
+
+
+def step_references() -> dict[str, list[float | None]]:
+    return {"graph": [5.0, 5.0], "without": [4.0, 4.0]}
 
 
 def estimate(rounds: Sequence[Round]) -> Split:
@@ -237,3 +241,39 @@ def test_throttling_voids_both_depths() -> None:
     assert one.shallow is not None
     assert all(each.void for each in (*one.steps[EAGER_SYNC], *one.shallow.steps[EAGER_SYNC]))
     assert one.references == {"graph": [5.0, 5.0], "without": [4.0, 4.0]}
+
+
+def test_a_late_step_that_the_next_ones_make_up_for_is_not_trimmed() -> None:
+    """Read one step behind, the device goes on during a stall: means of rounds count, which it cannot beat."""
+    rounds = [
+        Round({EAGER_SYNC: [step()], GRAPH_ASYNC: [step(17.0), step(1.0), step(1.0), step(1.0)]}, step_references())
+        for _ in range(3)
+    ]
+
+    assert summarise(1, rounds, estimate).modes[GRAPH_ASYNC].token == 5.0
+
+
+def test_a_void_shallow_depth_tells_nothing_of_a_whole_model() -> None:
+    """One step that was left of it would be taken fourteen times."""
+    void = Round({EAGER_SYNC: [step(6.0, void=True)]}, {"graph": [3.0], "without": [2.5]})
+    good = Round({EAGER_SYNC: [step(6.0, span=5.0)]}, {"graph": [3.0], "without": [2.5]})
+    rounds = [two_depths(round_of(step()), shallow) for shallow in (good, void, void, void)]
+
+    result = summarise(1, rounds, estimate, DEPTHS)
+
+    assert [one.basis for one in result.splits] == [MEASURED]
+    assert result.modes[EAGER_SYNC].full_depth is None
+
+
+def test_without_a_quiet_round_trip_nothing_is_modelled() -> None:
+    """An exporter that starts beside a busy server has never seen one."""
+    rounds = [Round({EAGER_SYNC: [step()]}, step_references())]
+
+    assert "no quiet round trip yet" in str(model(1, rounds, "graph", "without", None).noise)
+
+
+def test_of_a_modelled_split_only_the_hosts_error_is_known() -> None:
+    """A jackknife does not hold for the low quantile that stands for the device."""
+    rounds = [Round({EAGER_SYNC: [step()]}, step_references()) for _ in range(3)]
+
+    assert model(1, rounds, "graph", "without", 0.5).splits[0].errors.keys() == {"scheduling"}

@@ -14,6 +14,7 @@ from solpi_exporter.probe.result import (
     EAGER_SYNC,
     EXTRAPOLATED,
     GRAPH_SYNC,
+    MEASURED,
     MODELLED,
     Bench,
     Costs,
@@ -142,10 +143,9 @@ def test_a_device_that_is_not_there_is_named() -> None:
 
 def test_auto_takes_what_there_is() -> None:
     """Some device, with real torch."""
-    identity = open_bench("auto", "small", [1]).identity
+    identity = open_bench("auto", "auto", [1]).identity
 
-    assert identity.device in ("cpu", "cuda:0")
-    assert identity.shape == "small"
+    assert (identity.device, identity.shape) in (("cpu", "small"), ("cuda:0", "1b"), ("cuda:0", "8b"))
 
 
 def test_gpus_are_counted_as_nvml_counts_them(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,7 +192,8 @@ def test_beside_a_busy_gpu_only_modelled_series_are_shown() -> None:
     one = batch_result(1)
     split = SplitResult(MODELLED, Split(6.5e-3, 4e-3, 1e-3, 1e-3, 0.5e-3), {"sync": 1e-5})
     modes = {**one.modes, GRAPH_SYNC: one.modes[EAGER_SYNC]}
-    source = source_of(FakeBench({1: replace(one, modes=modes, splits=(split,))}))
+    costs = Costs(wakeup=(60e-6, 110e-6), late_round_trips=0.9)
+    source = source_of(FakeBench({1: replace(one, modes=modes, splits=(split,))}, raw=costs))
 
     result = shown(source)
 
@@ -239,12 +240,38 @@ def test_raw_costs_are_shown_where_they_are_known() -> None:
     )
     result = shown(source_of(FakeBench({1: replace(batch_result(1), head=2e-4, floor=1e-3)}, raw=costs)))
 
-    assert result["solpi_probe_round_trip_seconds"] == {(*ON, "50"): 22e-6, (*ON, "99"): 70e-6}
-    assert result["solpi_probe_wakeup_overshoot_seconds"] == {(*ON, "50"): 60e-6, (*ON, "99"): 110e-6}
+    on = (*ON, "1")
+    raw = ("launch", "graph_launch", "graph_node", "round_trip", "wakeup_overshoot", "head")
+    assert {name: result[f"solpi_probe_{name}_seconds"] for name in raw} == {
+        "launch": {ON: 10e-6},
+        "graph_launch": {ON: 20e-6},
+        "graph_node": {ON: 1e-6},
+        "round_trip": {(*ON, "50"): 22e-6, (*ON, "99"): 70e-6},
+        "wakeup_overshoot": {(*ON, "50"): 60e-6, (*ON, "99"): 110e-6},
+        "head": {on: 2e-4},
+    }
+    assert result["solpi_probe_copy_bytes_per_second"] == {ON: 4e12}
+    assert result["solpi_probe_sm_clock_hertz"] == {ON: 1.98e9}
     assert result["solpi_probe_gpu_contended"] == {ON: 1.0}
     assert result["solpi_probe_host_starved"] == {ON: 0.0}
-    assert result["solpi_probe_launch_seconds"] == {ON: 10e-6}
-    assert result["solpi_probe_sm_clock_hertz"] == {ON: 1.98e9}
-    assert result["solpi_probe_head_seconds"] == {(*ON, "1"): 2e-4}
-    assert result["solpi_probe_speed_of_light_ratio"] == {(*ON, "1", "eager_sync"): pytest.approx(0.1)}
-    assert "solpi_probe_crossing_batch" not in result
+    assert result["solpi_probe_speed_of_light_ratio"] == {(*on, "eager_sync"): pytest.approx(0.1)}
+    assert result["solpi_probe_residue_seconds"] == {on: 0.0}
+
+
+def test_the_crossing_batch_is_that_of_the_cycle() -> None:
+    """The host needs 6 ms; the GPU 4 at batch 1 and 8 at batch 4: both as long at 2."""
+    small = replace(batch_result(1), splits=(SplitResult(MEASURED, Split(10e-3, 3e-3, 1e-3, 5e-3, 1e-3), {}),))
+    large = replace(batch_result(4), splits=(SplitResult(MEASURED, Split(10e-3, 7e-3, 1e-3, 1e-3, 1e-3), {}),))
+
+    assert shown(source_of(FakeBench({1: small, 4: large}), 1, 4))["solpi_probe_crossing_batch"] == {
+        ON: pytest.approx(2.0)
+    }
+
+
+def test_noise_beside_a_busy_gpu_is_in_no_histogram() -> None:
+    """Its steps took turns with somebody else's work as well."""
+    costs = Costs(wakeup=(60e-6, 110e-6), late_round_trips=0.9)
+    result = shown(source_of(FakeBench({1: batch_result(1, "no quiet round trip yet")}, raw=costs)))
+
+    assert "solpi_probe_step_seconds" not in result
+    assert result["solpi_probe_runs_total"][("noisy",)] == 1

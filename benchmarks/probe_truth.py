@@ -4,12 +4,13 @@
 
 The gap is how long the GPU stood idle within a launched step: for the probe the device span without its head and G, for
 CUPTI (torch's profiler) what its kernels leave of the time between the first's begin and the last's end. A minute lies
-between the first and the second look at G.
+between the first and the second look at G. Exit status 1 says that a bar was missed: 2 % of the span, 0.5 % of G.
 """
 
 import argparse
 import json
 import statistics
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
@@ -34,6 +35,8 @@ CASES = (
     ("8b", 4, 2048, (64,)),
 )
 REPEATS = 4
+MAX_ERROR = 0.02  # of the gap, in shares of the span
+MAX_CHANGE = 0.005  # of G within a minute
 MINUTE = 60.0
 
 
@@ -184,6 +187,9 @@ def main() -> None:
     if out is not None:
         plain = [{name: getattr(row, name) for name in Row.__slots__} for row in rows]
         out.write_text(json.dumps({"torch": torch.__version__, "rows": plain, "repeats": repeats}, indent=1) + "\n")
+    changes = [abs(one.get("graph_change", 1.0)) for one in repeats]
+    if abs(worst.error) > MAX_ERROR or max(changes) > MAX_CHANGE:
+        sys.exit(1)
 
 
 if __name__ == "__main__":

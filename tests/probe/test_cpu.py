@@ -9,12 +9,13 @@ from functools import partial
 
 import pytest
 
-from solpi_exporter.probe import cpu
+from solpi_exporter.probe import cpu, device
 from solpi_exporter.probe.cpu import BATCH_SECONDS, ROUNDS, STEPS, VARIANTS, CpuBench
 from solpi_exporter.probe.result import EAGER_SYNC, GRAPH_SYNC, BatchResult
 from solpi_exporter.probe.rounds import Step
 from solpi_exporter.probe.shape import SHAPES, shape_of
 from solpi_exporter.probe.timing import time_step
+from solpi_exporter.source import SourceError
 
 
 @pytest.fixture(scope="module")
@@ -144,3 +145,15 @@ def test_a_busy_sibling_thread_makes_it_noisy(bench: CpuBench) -> None:
 
     assert result.split is None
     assert "disturbed" in str(result.noise)
+
+
+def test_a_host_without_room_is_told_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What torch raises when it cannot allocate is no traceback."""
+
+    def full(*_: object) -> CpuBench:
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory\nmore")
+
+    monkeypatch.setattr(device, "CpuBench", full)
+
+    with pytest.raises(SourceError, match=r"choose a smaller probe.shape .* \(DefaultCPUAllocator: .* memory\)"):
+        device.make_bench("cpu", "small", [1])

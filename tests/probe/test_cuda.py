@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from solpi_exporter.probe.cuda import CudaBench, _depths, _refuse_what_the_cache_holds
+from solpi_exporter.probe.cuda import CudaBench, _depths, _refuse_what_the_cache_holds, cuda_errors
 from solpi_exporter.probe.device import make_bench
 from solpi_exporter.probe.result import EAGER_SYNC, EXTRAPOLATED, GRAPH_ASYNC, GRAPH_SYNC, MEASURED
 from solpi_exporter.probe.rounds import Depths
@@ -51,6 +51,7 @@ def test_memory_does_not_grow() -> None:
     before = torch.cuda.memory_reserved()
 
     for _ in range(10):
+        bench.costs(nullcontext())
         bench.measure(8, nullcontext())
 
     assert torch.cuda.memory_reserved() == before
@@ -107,3 +108,23 @@ def test_two_depths_need_two_layers_and_a_model() -> None:
     assert _depths(shape_of("8b", layers=1)) is None
     assert _depths(shape_of("8b", layers=32)) is None
     assert _depths(shape_of("small")) is None
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (
+            torch.cuda.OutOfMemoryError("CUDA out of memory. Tried ..."),
+            "the probe does not fit on cuda:0: choose a smaller",
+        ),
+        (
+            RuntimeError("CUDA error: uncorrectable ECC error\nmore"),
+            r"CUDA failed on cuda:0 \(.* ECC error\): see the kernel",
+        ),
+    ],
+    ids=["memory", "sticky"],
+)
+def test_errors_of_torch_say_what_to_do(error: RuntimeError, told: str) -> None:
+    """One line, and the remedy; short of memory is no broken GPU."""
+    with pytest.raises(SourceError, match=told), cuda_errors("cuda:0"):
+        raise error

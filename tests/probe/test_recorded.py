@@ -94,9 +94,9 @@ def test_eager_instead_of_graph_is_reclaimable(mode: str) -> None:
 @pytest.mark.parametrize("faulty", [False, True])
 def test_a_busy_neighbour_leaves_only_modelled_series(faulty: bool) -> None:
     """Through the probe's own source: no series on another basis beside it, none of that basis without it."""
-    for cycle in FAULTS:
-        if cycle.tags["fault"] != "busy neighbour" or cycle.tags["has_fault"] is not faulty:
-            continue
+    beside = [one for one in FAULTS if one.tags["fault"] == "busy neighbour" and one.tags["has_fault"] is faulty]
+    assert len(beside) == 7
+    for cycle in beside:
         bench = FakeBench({one.batch: one for one in cycle.results}, cycle.identity, cycle.costs)
         source = ProbeSource(lambda bench=bench: bench, (1, 8), nullcontext(), FakeClock(), 300.0)  # type: ignore[misc]
 

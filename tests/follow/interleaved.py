@@ -39,6 +39,7 @@ class Turns:
         self._writer_may = threading.Semaphore(0)
         self._follower_may = threading.Semaphore(0)
         self._following = False
+        self._follower = threading.current_thread()  # threads that other tests have left take no part
         self._thread = threading.Thread(target=self._write, daemon=True)
         self._thread.start()
 
@@ -80,7 +81,7 @@ class Turns:
             self._writer_may.acquire()
 
     def _before_followers(self) -> None:
-        if threading.current_thread() is self._thread or not self._following:
+        if threading.current_thread() is not self._follower or not self._following:
             return
         while not self.done and self._random.random() < self._odds:
             self.let_write()

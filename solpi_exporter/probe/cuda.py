@@ -29,6 +29,9 @@ CAPTURE_WARMUP = 3  # launches before a capture: the libraries pick and load the
 WARMUP_SECONDS = (0.05, 0.3)  # of replays, at least and at most: clocks rise in steps, and a low step looks steady
 WARMUP_TOLERANCE = 0.02
 ELEMENT_BYTES = 2  # of bfloat16
+# Sequences up to which bytes take longer than arithmetic: a step computes at most so many operations for each byte of
+# weights, and no GPU on which this runs does as few in the time of a byte (an A100 153, an H200 206 of datasheet).
+BOUND_BY_BYTES = 128
 
 GRAPH = "graph"
 GRAPH_WITHOUT_KV = "graph_without_kv"
@@ -82,7 +85,7 @@ class CudaBench:
         """Measure the raw costs; whether the GPU is others' as well holds for the batch sizes that follow."""
         with torch.inference_mode(), cuda_errors(self.identity.device):
             first = next(iter(self.variants.values()))
-            self._costs = self._meter.measure(first.graph.replay, quiet)
+            self._costs = self._meter.measure(first.graph.replay, quiet, partial(self._warm_up, first))
         return self._costs
 
     def measure(self, batch: int, quiet: AbstractContextManager[object]) -> BatchResult:
@@ -107,7 +110,9 @@ class CudaBench:
 
     def _floor(self, batch: int) -> float | None:
         bandwidth = None if self._costs is None else self._costs.copy_bandwidth
-        return None if bandwidth is None else ELEMENT_BYTES * self._shape.moved_elements(batch) / bandwidth
+        if bandwidth is None or batch > BOUND_BY_BYTES:
+            return None
+        return ELEMENT_BYTES * self._shape.moved_elements(batch) / bandwidth
 
     def _warm_up(self, variant: Variant) -> None:
         """Replay until a chain is as fast as the fastest: an idle GPU starts at a sixth of its clock."""

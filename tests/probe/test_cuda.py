@@ -9,7 +9,7 @@ import torch
 
 from solpi_exporter.probe.cuda import CudaBench, _depths, _refuse_what_the_cache_holds, cuda_errors
 from solpi_exporter.probe.device import make_bench
-from solpi_exporter.probe.result import EAGER_SYNC, EXTRAPOLATED, GRAPH_ASYNC, GRAPH_SYNC, MEASURED
+from solpi_exporter.probe.result import EAGER_SYNC, EXTRAPOLATED, GRAPH_ASYNC, GRAPH_SYNC, MEASURED, MODELLED, Costs
 from solpi_exporter.probe.rounds import Depths
 from solpi_exporter.probe.shape import shape_of
 from solpi_exporter.source import SourceError
@@ -74,6 +74,24 @@ def test_every_raw_cost_is_known_on_cuda() -> None:
     assert costs.copy_bandwidth is not None
     assert 1e11 < costs.copy_bandwidth < 2e13
     assert costs.late_round_trips is not None
+
+
+@pytest.mark.gpu
+def test_beside_others_the_split_is_modelled_from_the_same_device_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """G from the fast replays is that of a quiet GPU within 2 %, and no other basis is told."""
+    bench = make_bench("cuda", "auto", [8])
+    bench.costs(nullcontext())
+    quiet = bench.measure(8, nullcontext()).split
+    monkeypatch.setattr(Costs, "is_contended", property(lambda _: True))
+
+    result = bench.measure(8, nullcontext())
+
+    assert [one.basis for one in result.splits] == [MODELLED]
+    modelled = result.split
+    assert modelled is not None
+    assert quiet is not None
+    assert modelled.compute + modelled.memory == pytest.approx(quiet.compute + quiet.memory, rel=0.02)
+    assert math.isclose(sum(modelled.phases.values()), modelled.token, rel_tol=1e-9)
 
 
 def with_l2(monkeypatch: pytest.MonkeyPatch, mebibytes: int) -> torch.device:

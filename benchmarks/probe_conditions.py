@@ -2,7 +2,7 @@
 
     python -m benchmarks.probe_conditions [--cycles 3] [--out conditions.json]
 
-One process measures under six conditions in turn. Exit status 1 says that a cycle's verdict was not that of its
+One process measures under eight conditions in turn. Exit status 1 says that a cycle's verdict was not that of its
 condition. Needs a GPU that nobody else uses; about a minute.
 """
 
@@ -12,19 +12,23 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from benchmarks.probe_load import BATCHES, DEVICE, Cycle, burning, cycle, median, neighbour, row, write
-from solpi_exporter.probe.cuda import CudaBench
+from benchmarks.probe_load import BATCHES, SHAPE, Cycle, burning, cycle, make_bench, median, neighbour, row, write
+from solpi_exporter.probe.bench import GpuBench
+from solpi_exporter.probe.plan import GENTLE
 from solpi_exporter.probe.result import EAGER_SYNC, BatchResult, Costs, ModeResult
-from solpi_exporter.probe.shape import shape_of
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """What runs beside the probe, and what the probe should say of it."""
+    """What runs beside the probe, and what the probe should say of it.
+
+    `is_new` says that its bench is made then, and as the exporter's: it has never seen anything else.
+    """
 
     name: str
     verdict: str
     loads: tuple[Callable[[], AbstractContextManager[None]], ...] = ()
+    is_new: bool = False
 
 
 CONDITIONS = (
@@ -34,6 +38,8 @@ CONDITIONS = (
     Condition("GPU busy", "GPU contended", (neighbour,)),
     Condition("both", "both", (neighbour, burning)),
     Condition("quiet at the end", "quiet"),
+    Condition("gentle, quiet", "quiet", is_new=True),
+    Condition("gentle, never quiet", "GPU contended", (neighbour,), is_new=True),
 )
 
 
@@ -118,11 +124,13 @@ def table(measured: Mapping[str, Sequence[Cycle]]) -> Iterator[str]:
         yield f"| {name} | " + " | ".join(one[name] for one in columns) + " |"
 
 
-def measure(bench: CudaBench, condition: Condition, cycles: int) -> list[Cycle]:
+def measure(bench: GpuBench, condition: Condition, cycles: int) -> list[Cycle]:
     """Measure a few cycles under a condition."""
     with ExitStack() as loads:
         for load in condition.loads:
             loads.enter_context(load())
+        if condition.is_new:
+            bench = make_bench(SHAPE, BATCHES, GENTLE)
         return [cycle(bench) for _ in range(cycles)]
 
 
@@ -132,7 +140,7 @@ def main() -> int:
     parser.add_argument("--cycles", type=int, default=3, help="under each condition")
     parser.add_argument("--out", type=Path, help="where to write every cycle as JSON")
     options = parser.parse_args()
-    bench = CudaBench(shape_of("8b"), BATCHES, DEVICE)
+    bench = make_bench(SHAPE, BATCHES)
     cycle(bench)  # the first loads what later ones find loaded
     measured = {condition.name: measure(bench, condition, options.cycles) for condition in CONDITIONS}
     print(*table(measured), sep="\n")

@@ -1,13 +1,16 @@
 """What is done to the probe and around it: a loaded host, a neighbour on the GPU, faults in the step; and its cycles.
 
-    python -m benchmarks.probe_load PID
+    python -m benchmarks.probe_load [--steps FILE] PID
 
-is the neighbour: it decodes with CUDA graphs for as long as PID is its parent. Needs a GPU.
+is the neighbour: it decodes with CUDA graphs for as long as PID is its parent, and writes to FILE when each step ended.
+Needs a GPU.
 """
 
+import argparse
 import json
 import os
 import statistics
+import struct
 import subprocess
 import sys
 import time
@@ -23,11 +26,15 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from solpi_exporter.probe import cuda_steps
-from solpi_exporter.probe.cuda import ELEMENT_BYTES, CudaBench, Variant
-from solpi_exporter.probe.decode import DecodeStep
+from solpi_exporter.probe.bench import GpuBench
+from solpi_exporter.probe.cuda import CudaRig, CudaVariant
+from solpi_exporter.probe.decode import DecodeStack, DecodeStep
+from solpi_exporter.probe.device import variants
+from solpi_exporter.probe.plan import THOROUGH, Plan
 from solpi_exporter.probe.result import BatchResult, Costs, Identity, Verdict, verdict
+from solpi_exporter.probe.rig import Variant
 from solpi_exporter.probe.rounds import Step
-from solpi_exporter.probe.shape import shape_of
+from solpi_exporter.probe.shape import ELEMENT_BYTES, Shape, shape_of
 from solpi_exporter.probe.timing import time_pipeline, time_step
 
 ROOT = Path(__file__).parent.parent
@@ -71,7 +78,17 @@ class Cycle:
         return sum(one.noise is not None for one in self.results)
 
 
-def cycle(bench: CudaBench) -> Cycle:
+def make_rig(shape: Shape, batches: Sequence[int], plan: Plan = THOROUGH) -> CudaRig:
+    """Make the rig for a plan, without a cap on memory: several stand side by side here."""
+    return CudaRig(shape, variants(shape, batches), DEVICE, max(plan.steps, plan.replays))
+
+
+def make_bench(shape: Shape, batches: Sequence[int], plan: Plan = THOROUGH) -> GpuBench:
+    """Make the exporter's bench on such a rig."""
+    return GpuBench(make_rig(shape, batches, plan), shape, batches, plan)
+
+
+def cycle(bench: GpuBench) -> Cycle:
     """Measure once as the exporter does."""
     costs = bench.costs(nullcontext())
     return Cycle(bench.identity, costs, tuple(bench.measure(batch, nullcontext()) for batch in BATCHES))
@@ -91,9 +108,9 @@ def burning() -> Iterator[None]:
 
 
 @contextmanager
-def neighbour() -> Iterator[None]:
+def neighbour(*options: str) -> Iterator[None]:
     """Keep the GPU busy: a process of its own decodes on it."""
-    process = _start("-m", "benchmarks.probe_load")
+    process = _start("-m", "benchmarks.probe_load", *options)
     try:
         assert process.stdout is not None
         if READY not in process.stdout.readline():
@@ -153,8 +170,10 @@ def late_read_back() -> Iterator[None]:
     def late_step(enqueue: Callable[[], None], finish: Callable[[], object]) -> Step:
         return time_step(enqueue, partial(late, finish))
 
-    def late_pipeline(count: int, enqueue: Callable[[int], None], finish: Callable[[int], object]) -> list[Step]:
-        return time_pipeline(count, enqueue, partial(late, finish))
+    def late_pipeline(
+        count: int, enqueue: Callable[[int], None], finish: Callable[[int], object], *, fill: int
+    ) -> list[Step]:
+        return time_pipeline(count, enqueue, partial(late, finish), fill=fill)
 
     with patch.object(cuda_steps, "time_step", late_step), patch.object(cuda_steps, "time_pipeline", late_pipeline):
         yield
@@ -193,21 +212,21 @@ class SlowDispatch(TorchFunctionMode):
 def replayed() -> Iterator[None]:
     """Replay the step as a graph where it would be launched call by call."""
 
-    def launch(variant: Variant, started: Callable[[], None]) -> None:
+    def launch(variant: CudaVariant, started: Callable[[], None]) -> None:
         variant.graph.replay()
         started()
 
-    with patch.object(Variant, "launch", launch):
+    with patch.object(CudaVariant, "launch", launch):
         yield
 
 
-def reads(bench: CudaBench, without: Cycle, batch: int) -> float:
+def reads(without: Cycle, batch: int) -> float:
     """Return what a round trip for each layer takes: a read is one."""
     assert without.costs.round_trip is not None
     return SHAPE.layers * without.costs.round_trip[0]
 
 
-def slept(bench: CudaBench, without: Cycle, batch: int) -> float:
+def slept(without: Cycle, batch: int) -> float:
     """Return how long the GPU spins, once its clocks are up, behind another spin so that no launch is in it."""
     start, done = cuda_steps.event(), cuda_steps.event()
     seconds: list[float] = []
@@ -221,16 +240,16 @@ def slept(bench: CudaBench, without: Cycle, batch: int) -> float:
     return statistics.median(seconds[50:])
 
 
-def moved(bench: CudaBench, without: Cycle, batch: int) -> float:
+def moved(without: Cycle, batch: int) -> float:
     """Return what reading the longer KV cache takes at least: its bytes at the bandwidth of a copy."""
     assert without.costs.copy_bandwidth is not None
     more = LONG.moved_elements(batch) - SHAPE.moved_elements(batch)
     return ELEMENT_BYTES * more / without.costs.copy_bandwidth
 
 
-def hooked(bench: CudaBench, without: Cycle, batch: int) -> float:
+def hooked(without: Cycle, batch: int) -> float:
     """Return what the hook spends on a step, its own overhead left out."""
-    step = bench.variants[batch, SHAPE.layers].step
+    step = DecodeStep(DecodeStack(SHAPE, batch, DEVICE, torch.bfloat16), batch)
     with torch.inference_mode(), SlowDispatch() as hook:
         step.prepare()
         step.forward()
@@ -260,15 +279,21 @@ def write(path: Path, head: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]
 
 def main() -> None:
     """Decode, reading each step's tokens, until the parent has gone."""
-    parent = int(sys.argv[1])
-    bench = CudaBench(NEIGHBOUR_SHAPE, (NEIGHBOUR_BATCH,), DEVICE)
-    variant = bench.variants[NEIGHBOUR_BATCH, NEIGHBOUR_SHAPE.layers]
-    print(READY, flush=True)
-    with torch.inference_mode():
-        while os.getppid() == parent:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--steps", type=Path, default=Path(os.devnull), help="doubles: the clock that all processes share"
+    )
+    parser.add_argument("parent", metavar="PID", type=int)
+    options = parser.parse_args()
+    rig = make_rig(NEIGHBOUR_SHAPE, (NEIGHBOUR_BATCH,))
+    variant = rig.variants[Variant(NEIGHBOUR_BATCH, NEIGHBOUR_SHAPE.layers)]
+    with torch.inference_mode(), options.steps.open("wb", buffering=0) as steps:
+        print(READY, flush=True)
+        while os.getppid() == options.parent:
             variant.step.prepare()
             variant.graph.replay()
             variant.step.tokens.tolist()
+            steps.write(struct.pack("d", time.monotonic()))
 
 
 if __name__ == "__main__":

@@ -21,7 +21,11 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from solpi_exporter.probe.cuda import CudaBench, Variant
+from benchmarks.probe_load import make_bench, make_rig
+from solpi_exporter.probe.cuda import CudaRig
+from solpi_exporter.probe.plan import THOROUGH
+from solpi_exporter.probe.result import EXTRAPOLATED, BatchResult
+from solpi_exporter.probe.rig import Variant
 from solpi_exporter.probe.shape import shape_of
 from solpi_exporter.probe.split import trimmed_mean
 
@@ -30,10 +34,13 @@ BATCHES = (1, 2, 4, 8, 16, 32, 64)
 CASES = (
     ("8b", 4, 512, BATCHES),
     ("1b", 4, 512, BATCHES),
+    ("8b", 2, 512, (1, 8, 32)),
+    ("1b", 2, 512, (1, 8, 32)),
     ("8b", 8, 512, (1, 32)),
     ("8b", 32, 512, (1,)),
     ("8b", 4, 2048, (64,)),
 )
+SHAPE_8B = shape_of("8b")
 REPEATS = 4
 MAX_ERROR = 0.02  # of the gap, in shares of the span
 MAX_CHANGE = 0.005  # of G within a minute
@@ -79,26 +86,25 @@ def span_and_busy(step: Sequence[tuple[float, float]]) -> tuple[float, float]:
     return step[-1][1] - step[0][0], sum(end - begin for begin, end in step)
 
 
-def compare(bench: CudaBench, variant: Variant, batch: int, node: float) -> Row:
-    """Time the same tokens both ways; `node` is the GPU's time for a kernel that does next to nothing."""
-    graph = trimmed_mean([time for _ in range(REPEATS) for time in bench.replay(variant, variant.graph)]) * 1e6
+def compare(rig: CudaRig, variant: Variant) -> Row:
+    """Time the same tokens both ways."""
+    graph = trimmed_mean([time for _ in range(REPEATS) for time in on_device(rig, variant)]) * 1e6
     with profile(activities=[ProfilerActivity.CUDA]) as launched:
-        steps = bench.timer.steps(variant.step, variant.launch, has_head=True)
-    variant.step.forward(layers=variant.layers)
+        steps = rig.launched(variant, THOROUGH.steps)
     with profile(activities=[ProfilerActivity.CUDA]) as replayed:
-        bench.timer.chain(variant.graph)
+        on_device(rig, variant, behind_launched=False)
     seen = [span_and_busy(step) for step in per_step(kernels(launched), len(steps))]
-    chain = per_step(kernels(replayed), len(steps) + 2)
+    chain = per_step(kernels(replayed), THOROUGH.replays + 1)
     spans, heads = [(step.span or 0.0) * 1e6 for step in steps], [(step.head or 0.0) * 1e6 for step in steps]
-    gaps = [span - head - (graph - node) for span, head in zip(spans, heads, strict=True)]
+    gaps = [span - head - graph for span, head in zip(spans, heads, strict=True)]
     idle = [one - busy for one, busy in seen]
     errors = [(gap - true) / span for gap, true, span in zip(gaps, idle, spans, strict=True)]
-    shape = bench.identity
+    shape = rig.identity
     return Row(
         shape=shape.shape,
         layers=variant.layers,
         context=shape.context,
-        batch=batch,
+        batch=variant.batch,
         kernels=len(chain[0]),
         span=statistics.median(spans),
         cupti_span=statistics.median(one for one, _ in seen),
@@ -112,23 +118,31 @@ def compare(bench: CudaBench, variant: Variant, batch: int, node: float) -> Row:
     )
 
 
+def on_device(rig: CudaRig, variant: Variant, *, behind_launched: bool = True) -> list[float]:
+    """Return device seconds of replays, behind a launched step as the bench takes them."""
+    if behind_launched:
+        rig.launched(variant, 1)
+    return rig.on_device(variant, variant, THOROUGH.replays)
+
+
 def look(cases: Sequence[tuple[str, int, int, Sequence[int]]]) -> Iterator[Row]:
     """Compare every case, each depth of it."""
     for name, layers, context, batches in cases:
-        bench = CudaBench(shape_of(name, context, layers), batches, torch.device("cuda", 0))
-        node = (bench.costs(nullcontext()).graph_node or 0.0) * 1e6
-        with torch.inference_mode():
-            for (batch, _), variant in bench.variants.items():
+        rig = make_rig(shape_of(name, context, layers), batches)
+        with rig.session():
+            for variant in rig.variants:
+                if variant.layers != layers:
+                    continue
                 for _ in range(REPEATS):  # warms the clocks up
-                    bench.replay(variant, variant.graph)
-                yield compare(bench, variant, batch, node)
-        del bench
+                    on_device(rig, variant)
+                yield compare(rig, variant)
+        del rig
         torch.cuda.empty_cache()
 
 
 def repeat(batches: Sequence[int]) -> list[dict[str, Any]]:
     """Return what two runs a minute apart say of the periodic shape."""
-    bench = CudaBench(shape_of("8b"), batches, torch.device("cuda", 0))
+    bench = make_bench(SHAPE_8B, batches)
     runs = []
     for number in range(2):
         begun = time.monotonic()
@@ -147,6 +161,7 @@ def repeat(batches: Sequence[int]) -> list[dict[str, Any]]:
             "batch": batch,
             "token_us": [one.token * 1e6, other.token * 1e6],
             "sum_minus_token_s": [sum(each.phases.values()) - each.token for each in (one, other)],
+            "extrapolated_graph_us": [_whole_graph(each) for each in (first, second)],
             "graph_change": (other.compute + other.memory) / (one.compute + one.memory) - 1,
         }
         for phase in ("scheduling", "sync"):
@@ -158,6 +173,12 @@ def repeat(batches: Sequence[int]) -> list[dict[str, Any]]:
             }
         rows.append(row)
     return rows
+
+
+def _whole_graph(result: BatchResult) -> float | None:
+    """Return G of a whole model, in microseconds, as two depths tell it."""
+    whole = next((one.split for one in result.splits if one.basis == EXTRAPOLATED), None)
+    return None if whole is None else (whole.compute + whole.memory) * 1e6
 
 
 def table(rows: Sequence[Row]) -> Iterator[str]:
@@ -184,6 +205,10 @@ def main() -> None:
     print(f"worst gap: {worst.error:+.2%} of the span ({worst.shape}, {worst.layers} layers, batch {worst.batch})")
     repeats = repeat((1, 8, 32))
     print(json.dumps(repeats, indent=1))
+    whole = next(row.graph for row in rows if row.layers == SHAPE_8B.full_layers)
+    print(
+        f"G of {SHAPE_8B.full_layers} layers at batch 1: {whole:.0f} us; told by two depths: see extrapolated_graph_us"
+    )
     if out is not None:
         plain = [{name: getattr(row, name) for name in Row.__slots__} for row in rows]
         out.write_text(json.dumps({"torch": torch.__version__, "rows": plain, "repeats": repeats}, indent=1) + "\n")

@@ -32,6 +32,7 @@ from solpi_exporter.host.process import lineage
 from solpi_exporter.host.source import EngineProcesses, HostSource
 from solpi_exporter.kept import Kept
 from solpi_exporter.placement import Placer, ServerHint
+from solpi_exporter.probe.plan import GENTLE
 from solpi_exporter.probe.source import ProbeSource, open_bench, torch_is_there
 from solpi_exporter.source import Source
 
@@ -100,7 +101,9 @@ class Sources:
         if self._probe_state() is None:
             probe = self.settings.probe
             batches, clock = (*probe.batches, *probe.others), self.world.clock
-            bench = partial(open_bench, probe.device, probe.shape, batches, context=probe.context, layers=probe.layers)
+            bench = partial(
+                open_bench, probe.device, probe.shape, batches, GENTLE, context=probe.context, layers=probe.layers
+            )
             yield ProbeSource(bench, probe.batches, self.quiet, clock, probe.interval, rotation=probe.others)
 
     def set_aside(self) -> Iterator[tuple[str, State]]:

@@ -15,6 +15,7 @@ from structlog.typing import FilteringBoundLogger
 
 from solpi_exporter.gpu.driver import NOT_SUPPORTED, Device, Unavailable, XidEvent
 from solpi_exporter.metric import Kind, Metric, Sample
+from solpi_exporter.probe.plan import Used
 from solpi_exporter.probe.result import EAGER_SYNC, MEASURED, BatchResult, Costs, Identity, ModeResult, SplitResult
 from solpi_exporter.probe.split import Split
 from solpi_exporter.source import Reading
@@ -192,6 +193,7 @@ class FakeBench:
     results: dict[int, BatchResult]
     identity: Identity = Identity("cuda:0", "GPU-1", "NVIDIA H200", "8b", 4, 512, "bfloat16", "2.13.0")
     raw: Costs = Costs(wakeup=(60e-6, 110e-6))
+    used: Used | None = None
 
     def costs(self, quiet: AbstractContextManager[object]) -> Costs:
         with quiet:

@@ -31,7 +31,9 @@ ROWS: tuple[tuple[str, ...], ...] = (
 # The one place, or places, where a foreign library may be imported.
 DOORS = {
     "pynvml": {"gpu/nvml.py", "gpu/nvml_gpm.py", "gpu/nvml_events.py", "probe/cuda_costs.py"},  # there an error's name
-    "torch": {f"probe/{name}.py" for name in ("decode", "cpu", "cuda", "cuda_costs", "cuda_steps", "device")},
+    "torch": {
+        f"probe/{name}.py" for name in ("decode", "cpu", "cuda", "cuda_costs", "cuda_errors", "cuda_steps", "device")
+    },
     "watchdog": {"follow/watch.py"},
     "click": {path.relative_to(PACKAGE).as_posix() for path in (PACKAGE / "cli").glob("*.py")},
     "prometheus_client": {"exposition.py", "engine/scraped.py"},
@@ -149,6 +151,7 @@ TESTED_ELSEWHERE = {
     "engine/reading.py",
     "probe/quantities.py",
     "probe/device.py",
+    "probe/rig.py",
     "probe/cuda_costs.py",
     "probe/cuda_steps.py",
     "cli/probe.py",

@@ -231,6 +231,7 @@ class HoldingBench:
     """A bench that times a step for as long as a test wants."""
 
     identity = FakeBench({}).identity
+    used = None
 
     def __init__(self) -> None:
         self.timing, self.done = threading.Event(), threading.Event()

@@ -13,6 +13,7 @@ import click
 from solpi_exporter.cli.options import CONFIG, Fatal, settings_from
 from solpi_exporter.cli.probe_table import Cycle, report
 from solpi_exporter.config import ProbeSettings
+from solpi_exporter.probe.plan import THOROUGH
 from solpi_exporter.probe.result import EAGER_SYNC, MEASURED, BatchResult, verdict
 from solpi_exporter.probe.shape import SHAPES
 from solpi_exporter.probe.source import open_bench
@@ -57,7 +58,9 @@ def probe(config: Path | None, batches: tuple[int, ...], as_json: bool, **flags:
 def _measure(settings: ProbeSettings) -> Cycle:
     quiet: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
     batches = sorted((*settings.batches, *settings.others))
-    bench = open_bench(settings.device, settings.shape, batches, context=settings.context, layers=settings.layers)
+    bench = open_bench(
+        settings.device, settings.shape, batches, THOROUGH, context=settings.context, layers=settings.layers
+    )
     costs = bench.costs(quiet)
     with click.progressbar(batches, label="decoding", file=sys.stderr, hidden=not sys.stderr.isatty()) as bar:
         return Cycle(bench.identity, costs, [bench.measure(batch, quiet) for batch in bar])

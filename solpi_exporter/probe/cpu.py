@@ -43,6 +43,10 @@ class CpuBench:
             empty = DecodeStack(smallest(shape), max(batches), device, dtype)
             self._steps = {batch: (DecodeStep(full, batch), DecodeStep(empty, batch)) for batch in batches}
 
+    @property
+    def used(self) -> None:
+        """No GPU."""
+
     def costs(self, quiet: AbstractContextManager[object]) -> Costs:
         """Measure what there is without a device: how late a sleeper wakes."""
         with quiet:

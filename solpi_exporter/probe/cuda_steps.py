@@ -5,10 +5,12 @@ torch creates events lazily, and would do so inside the window. Definitions: doc
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import pairwise, repeat
 
 import torch
 
 from solpi_exporter.probe.decode import DecodeStep
+from solpi_exporter.probe.rig import PIPELINE_FILL
 from solpi_exporter.probe.rounds import Step
 from solpi_exporter.probe.timing import time_pipeline, time_step
 
@@ -26,27 +28,39 @@ class _StepEvents:
 
 
 class Timer:
-    """Times `steps` steps, or replays, at a time."""
+    """Times up to `most` steps, or replays, in a row."""
 
-    def __init__(self, steps: int) -> None:
-        self._steps = [_StepEvents(event(), event(), event(), event()) for _ in range(steps)]
-        self._chain = [event() for _ in range(steps + 2)]
+    def __init__(self, most: int) -> None:
+        self._steps = [_StepEvents(event(), event(), event(), event()) for _ in range(max(2, most))]
+        self._chain = [event() for _ in range(most + 1)]
         self._side = torch.cuda.Stream()
 
-    def steps(self, step: DecodeStep, forward: Forward, *, has_head: bool = False) -> list[Step]:
+    def steps(self, step: DecodeStep, forward: Forward, count: int, *, has_head: bool = False) -> list[Step]:
         """Time steps that begin on an idle stream and end with the tokens on the host.
 
         `has_head` says that `forward` calls back, so that the time up to its first kernel is known.
         """
-        timed = [self._step(step, forward, events) for events in self._steps]
+        used = self._steps[:count]
+        timed = [self._step(step, forward, events) for events in used]
+        late = self._record_seconds() if has_head else 0.0
         return [
             replace(
                 one,
                 span=events.start.elapsed_time(events.done) / 1e3,
-                head=events.start.elapsed_time(events.started) / 1e3 if has_head else None,
+                head=events.start.elapsed_time(events.started) / 1e3 - late if has_head else None,
             )
-            for one, events in zip(timed, self._steps, strict=True)
+            for one, events in zip(timed, used, strict=True)
         ]
+
+    def _record_seconds(self) -> float:
+        """Return how much later than a kernel an event is reached that is recorded right behind it.
+
+        On an idle stream that is what the host takes to record one, since the GPU is done sooner.
+        """
+        for one in self._chain[:2]:
+            one.record()
+        torch.cuda.synchronize()
+        return float(self._chain[0].elapsed_time(self._chain[1])) / 1e3
 
     def _step(self, step: DecodeStep, forward: Forward, events: _StepEvents) -> Step:
         def enqueue() -> None:
@@ -64,7 +78,7 @@ class Timer:
         torch.cuda.synchronize()
         return time_step(enqueue, finish)
 
-    def pipelined(self, step: DecodeStep, graph: torch.cuda.CUDAGraph) -> list[Step]:
+    def pipelined(self, step: DecodeStep, graph: torch.cuda.CUDAGraph, count: int) -> list[Step]:
         """Time steps of which the tokens are read one step behind, over a side stream, as modern engines do."""
 
         def enqueue(number: int) -> None:
@@ -84,20 +98,20 @@ class Timer:
             step.behind[number % 2][1].tolist()
 
         torch.cuda.synchronize()
-        return time_pipeline(len(self._steps), enqueue, finish)
+        return time_pipeline(count, enqueue, finish, fill=PIPELINE_FILL)
 
-    def chain(self, graph: torch.cuda.CUDAGraph) -> list[float]:
-        """Return device seconds of replays queued back to back: the distance of their ends, the first left out.
+    def chain(self, lead: torch.cuda.CUDAGraph, graph: torch.cuda.CUDAGraph, count: int) -> list[float]:
+        """Return device seconds of replays queued back to back behind one of `lead`: the distance of their ends.
 
         A single replay on an idle stream would contain its own launch.
         """
+        used = self._chain[: count + 1]
         torch.cuda.synchronize()
-        for one in self._chain:
-            graph.replay()
+        for one, replayed in zip(used, (lead, *repeat(graph, count)), strict=True):
+            replayed.replay()
             one.record()
         torch.cuda.synchronize()
-        pairs = zip(self._chain, self._chain[1:], strict=False)
-        return [earlier.elapsed_time(later) / 1e3 for earlier, later in pairs]
+        return [earlier.elapsed_time(later) / 1e3 for earlier, later in pairwise(used)]
 
 
 def event() -> torch.cuda.Event:

@@ -4,17 +4,28 @@ from collections.abc import Sequence
 
 import torch
 
+from solpi_exporter.probe.bench import GpuBench
 from solpi_exporter.probe.cpu import CpuBench
-from solpi_exporter.probe.cuda import CudaBench, cuda_errors
+from solpi_exporter.probe.cuda import CudaRig
+from solpi_exporter.probe.cuda_errors import cuda_errors
+from solpi_exporter.probe.plan import Plan
 from solpi_exporter.probe.result import Bench
-from solpi_exporter.probe.shape import Shape, shape_of
+from solpi_exporter.probe.rig import Variant
+from solpi_exporter.probe.shape import Shape, depths_of, shape_of
 from solpi_exporter.source import SourceError
 
+SPARE_MEMORY = 64 << 20  # bytes beyond what a bench holds, of which it should take none
 LARGE_MEMORY = 30 << 30  # bytes of GPU memory from which the 8B-shaped layer is taken by default
 
 
 def make_bench(
-    device: str, shape: str, batches: Sequence[int], *, context: int | None = None, layers: int | None = None
+    device: str,
+    shape: str,
+    batches: Sequence[int],
+    plan: Plan,
+    *,
+    context: int | None = None,
+    layers: int | None = None,
 ) -> Bench:
     """Make the bench for `device` and `shape`, either of which may be "auto"; raise SourceError when it cannot be.
 
@@ -28,8 +39,24 @@ def make_bench(
     if index >= torch.cuda.device_count():
         raise SourceError(f"probe.device {device} is not there: torch {torch.__version__} sees {_seen()}")
     with cuda_errors(device):
-        chosen = _shape_for(index) if shape == "auto" else shape
-        return CudaBench(shape_of(chosen, context, layers), batches, torch.device("cuda", index))
+        chosen = shape_of(_shape_for(index) if shape == "auto" else shape, context, layers)
+        _cap_memory(index, None)
+        rig = CudaRig(chosen, variants(chosen, batches), torch.device("cuda", index), max(plan.steps, plan.replays))
+        _cap_memory(index, torch.cuda.memory_reserved(index) + SPARE_MEMORY)
+        return GpuBench(rig, chosen, batches, plan)
+
+
+def _cap_memory(index: int, most: int | None) -> None:
+    """Let this process take so many bytes of the GPU's memory at most, None for all; CUDA's own are not counted."""
+    total = torch.cuda.get_device_properties(index).total_memory
+    torch.cuda.set_per_process_memory_fraction(1.0 if most is None else min(1.0, most / total), index)
+
+
+def variants(shape: Shape, batches: Sequence[int]) -> list[Variant]:
+    """Return every batch size at every depth."""
+    depths = depths_of(shape)
+    layers = (shape.layers,) if depths is None else (shape.layers, depths.shallow)
+    return [Variant(batch, each) for batch in batches for each in layers]
 
 
 def _cpu_bench(shape: Shape, batches: Sequence[int]) -> Bench:

@@ -8,6 +8,7 @@ from math import inf, log2
 from types import MappingProxyType
 from typing import Protocol
 
+from solpi_exporter.probe.plan import Used
 from solpi_exporter.probe.split import Split
 
 EAGER_SYNC = "eager_sync"  # launched call by call, the token read back before the next step
@@ -152,8 +153,12 @@ def verdict(costs: Costs, results: Sequence[BatchResult]) -> Verdict:
     launched = [one.modes[EAGER_SYNC] for one in results if EAGER_SYNC in one.modes]
     off_cpu = sum(mode.off_cpu for mode in launched)
     whole = sum(sum(mode.steps) / len(mode.steps) for mode in launched)
-    contended = None if costs.late_round_trips is None else costs.is_contended
+    contended = None if costs.late_round_trips is None else costs.is_contended or any(map(_is_modelled, results))
     return Verdict(contended, off_cpu > STARVED_SHARE * whole if launched else None)
+
+
+def _is_modelled(one: BatchResult) -> bool:
+    return any(split.basis == MODELLED for split in one.splits)
 
 
 def crossing_batch(results: Sequence[BatchResult]) -> float | None:
@@ -182,6 +187,11 @@ class Bench(Protocol):
     @property
     def identity(self) -> Identity:
         """On what it measures."""
+        ...
+
+    @property
+    def used(self) -> Used | None:
+        """How long it used a GPU; None where it uses none."""
         ...
 
     def costs(self, quiet: AbstractContextManager[object]) -> Costs:

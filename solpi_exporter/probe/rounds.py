@@ -14,6 +14,7 @@ from solpi_exporter.probe.result import (
     ModeResult,
     SplitResult,
 )
+from solpi_exporter.probe.shape import Depths
 from solpi_exporter.probe.split import (
     PHASES,
     NoisyRun,
@@ -67,19 +68,6 @@ class Round:
 Estimate = Callable[[Sequence[Round]], Split]
 
 
-@dataclass(frozen=True, slots=True)
-class Depths:
-    """How many layers a round runs, its shallow one, and a whole model."""
-
-    layers: int
-    shallow: int
-    full: int
-
-    def extrapolate(self, shallow: float, deep: float) -> float:
-        """Return a time at full depth: a step is what each layer takes, and what is there once."""
-        return deep + (deep - shallow) / (self.layers - self.shallow) * (self.full - self.layers)
-
-
 def summarise(batch: int, rounds: Sequence[Round], estimate: Estimate, depths: Depths | None = None) -> BatchResult:
     """Aggregate interleaved rounds: each mode by itself, the split over all, its errors from leaving rounds out."""
     modes = _modes(rounds)
@@ -107,7 +95,7 @@ def model(
     if EAGER_SYNC not in modes:
         return BatchResult(batch, modes, noise="most steps were disturbed, beside a busy GPU")
     if round_trip is None:
-        return BatchResult(batch, modes, noise="others have kept the GPU busy from the start: no quiet round trip yet")
+        return BatchResult(batch, modes, noise="beside a busy GPU, and no raw cost is known yet")
 
     def estimate(part: Sequence[Round]) -> Split:
         enqueue = trimmed_mean([step.enqueue for step in kept(part, EAGER_SYNC)])
@@ -149,7 +137,7 @@ def voided(one: Round) -> Round:
 
 
 def _all(rounds: Sequence[Round], mode: str) -> list[Step]:
-    return [step for one in rounds for step in one.steps[mode]]
+    return [step for one in rounds for step in one.steps.get(mode, ())]
 
 
 def _is_kept(void: Iterable[bool]) -> bool:
@@ -169,7 +157,10 @@ def _mode(rounds: Sequence[Round], mode: str) -> ModeResult:
 
 
 def _modes(rounds: Sequence[Round]) -> dict[str, ModeResult]:
-    """Return the modes that could be timed, in an order that does not depend on that of the measurement."""
+    """Return the modes that could be timed, in an order that does not depend on that of the measurement.
+
+    The first round has all of them; later ones may have fewer.
+    """
     timed = (mode for mode in sorted(rounds[0].steps) if _is_kept(step.void for step in _all(rounds, mode)))
     return {mode: _mode(rounds, mode) for mode in timed}
 
@@ -181,7 +172,7 @@ def _token(rounds: Sequence[Round], mode: str) -> float:
     """
     if mode != GRAPH_ASYNC:
         return trimmed_mean([step.wall for step in kept(rounds, mode)])
-    walls = ([step.wall for step in one.steps[mode] if not step.void] for one in rounds)
+    walls = ([step.wall for step in one.steps.get(mode, ()) if not step.void] for one in rounds)
     return trimmed_mean([sum(each) / len(each) for each in walls if each])
 
 

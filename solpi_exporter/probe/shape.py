@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 KV_BLOCK = 16  # tokens in one block of a paged KV cache, vLLM's default; the ablation keeps one block
+ELEMENT_BYTES = 2  # of bfloat16, in which a GPU decodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,11 @@ class Shape:
         cache = 2 * self.layers * batch * self.context * self.kv_heads * self.head_size
         return self.layers * self.layer_parameters + self.hidden * self.vocabulary + cache
 
+    def held_bytes(self, batch: int) -> int:
+        """Return how much memory the weights and the KV cache for up to `batch` sequences hold on a GPU."""
+        cache = 2 * self.layers * batch * self.context * self.kv_heads * self.head_size
+        return ELEMENT_BYTES * (self.layer_parameters + 2 * self.hidden * self.vocabulary + cache)
+
 
 SHAPES: Mapping[str, Shape] = MappingProxyType(
     {
@@ -58,3 +64,23 @@ def shape_of(name: str, context: int | None = None, layers: int | None = None) -
 def smallest(shape: Shape) -> Shape:
     """Return the smallest legal shape with as many layers: every call is made, nothing is computed."""
     return Shape("smallest", 2, 1, 1, 2, 2, 2, layers=shape.layers, context=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Depths:
+    """How many layers a round runs, its shallow one, and a whole model."""
+
+    layers: int
+    shallow: int
+    full: int
+
+    def extrapolate(self, shallow: float, deep: float) -> float:
+        """Return a time at full depth: a step is what each layer takes, and what is there once."""
+        return deep + (deep - shallow) / (self.layers - self.shallow) * (self.full - self.layers)
+
+
+def depths_of(shape: Shape) -> Depths | None:
+    """Return the depths from which a whole model can be told; None where there is none, or only one."""
+    if shape.full_layers is None or not 2 <= shape.layers < shape.full_layers:
+        return None
+    return Depths(shape.layers, 1, shape.full_layers)

@@ -10,6 +10,7 @@ from itertools import cycle, islice
 
 from solpi_exporter.clock import Clock
 from solpi_exporter.metric import Tally
+from solpi_exporter.probe.plan import Plan
 from solpi_exporter.probe.quantities import BatchReading, ConditionsReading, ProbeReading
 from solpi_exporter.probe.result import MEASURED, BatchResult, Bench, Costs, crossing_batch, verdict
 from solpi_exporter.source import SourceAbsent
@@ -24,7 +25,13 @@ def torch_is_there() -> bool:
 
 
 def open_bench(
-    device: str, shape: str, batches: Sequence[int], *, context: int | None = None, layers: int | None = None
+    device: str,
+    shape: str,
+    batches: Sequence[int],
+    plan: Plan,
+    *,
+    context: int | None = None,
+    layers: int | None = None,
 ) -> Bench:
     """Import torch and make a bench on `device` ("auto", "cpu", "cuda" or "cuda:N").
 
@@ -39,7 +46,7 @@ def open_bench(
         warnings.filterwarnings("ignore", message="Failed to initialize NumPy")  # torch without numpy; not used here
         from solpi_exporter.probe.device import make_bench  # torch: seconds and 300 MB, so only once the probe runs
 
-    return make_bench(device, shape, batches, context=context, layers=layers)
+    return make_bench(device, shape, batches, plan, context=context, layers=layers)
 
 
 class ProbeSource:

@@ -7,18 +7,19 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from solpi_exporter.probe.cuda import CudaBench, _depths, _refuse_what_the_cache_holds, cuda_errors
+from solpi_exporter.probe.cuda import _refuse_what_the_cache_holds
 from solpi_exporter.probe.device import make_bench
+from solpi_exporter.probe.plan import GENTLE, THOROUGH, Plan
 from solpi_exporter.probe.result import EAGER_SYNC, EXTRAPOLATED, GRAPH_ASYNC, GRAPH_SYNC, MEASURED, MODELLED, Costs
-from solpi_exporter.probe.rounds import Depths
 from solpi_exporter.probe.shape import shape_of
 from solpi_exporter.source import SourceError
 
 
 @pytest.mark.gpu
-def test_a_split_of_every_batch_on_cuda() -> None:
+@pytest.mark.parametrize("plan", [GENTLE, THOROUGH], ids=["gentle", "thorough"])
+def test_a_split_of_every_batch_on_cuda(plan: Plan) -> None:
     """Phases sum to the token; the graph is faster than the launched step at batch 1; nothing is negative."""
-    bench = make_bench("cuda", "auto", [1, 8, 32])
+    bench = make_bench("cuda", "auto", [1, 8, 32], plan)
 
     results = [bench.measure(batch, nullcontext()) for batch in (1, 8, 32)]
 
@@ -36,7 +37,7 @@ def test_a_split_of_every_batch_on_cuda() -> None:
 @pytest.mark.gpu
 def test_the_device_time_repeats() -> None:
     """compute + memory is device time alone: two runs agree within 0.5 %, whatever the host does meanwhile."""
-    bench = make_bench("cuda", "auto", [8])
+    bench = make_bench("cuda", "auto", [8], THOROUGH)
 
     splits = [bench.measure(8, nullcontext()).split for _ in range(2)]
 
@@ -45,9 +46,29 @@ def test_the_device_time_repeats() -> None:
 
 
 @pytest.mark.gpu
-def test_memory_does_not_grow() -> None:
+def test_a_gentle_cycle_costs_what_it_may_and_says_the_same() -> None:
+    """Within 60 ms of the device, once the clocks are up; its device time is the thorough one's within 1 %."""
+    batches = (1, 8, 32, 64)
+    thorough, gentle = (make_bench("cuda", "auto", batches, plan) for plan in (THOROUGH, GENTLE))
+    reference = [thorough.measure(batch, nullcontext()).split for batch in batches]
+
+    for _ in range(2):
+        gentle.costs(nullcontext())
+        results = [gentle.measure(batch, nullcontext()).split for batch in batches]
+
+    assert gentle.used is not None
+    assert 0.03 < gentle.used.cycle <= 0.06
+    for one, other in zip(reference, results, strict=True):
+        assert one is not None
+        assert other is not None
+        assert other.compute + other.memory == pytest.approx(one.compute + one.memory, rel=0.01)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("plan", [GENTLE, THOROUGH], ids=["gentle", "thorough"])
+def test_memory_does_not_grow(plan: Plan) -> None:
     """Ten cycles allocate nothing, the first included: an engine that starts beside it must not see memory move."""
-    bench = make_bench("cuda", "1b", [1, 8])
+    bench = make_bench("cuda", "1b", [1, 8], plan)
     before = torch.cuda.memory_reserved()
 
     for _ in range(10):
@@ -60,8 +81,7 @@ def test_memory_does_not_grow() -> None:
 @pytest.mark.gpu
 def test_every_raw_cost_is_known_on_cuda() -> None:
     """In an order of magnitude that a bug in a unit would leave."""
-    bench = make_bench("cuda", "1b", [1])
-    assert isinstance(bench, CudaBench)
+    bench = make_bench("cuda", "8b", [1], THOROUGH)
 
     costs = bench.costs(nullcontext())
 
@@ -79,7 +99,7 @@ def test_every_raw_cost_is_known_on_cuda() -> None:
 @pytest.mark.gpu
 def test_beside_others_the_split_is_modelled_from_the_same_device_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """G from the fast replays is that of a quiet GPU within 2 %, and no other basis is told."""
-    bench = make_bench("cuda", "auto", [8])
+    bench = make_bench("cuda", "auto", [8], THOROUGH)
     bench.costs(nullcontext())
     quiet = bench.measure(8, nullcontext()).split
     monkeypatch.setattr(Costs, "is_contended", property(lambda _: True))
@@ -117,32 +137,3 @@ def test_a_cache_that_torch_does_not_tell_refuses_nothing(monkeypatch: pytest.Mo
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace())
 
     _refuse_what_the_cache_holds(shape_of("small"), torch.device("cuda", 0))
-
-
-def test_two_depths_need_two_layers_and_a_model() -> None:
-    """The second depth is half the first."""
-    assert _depths(shape_of("8b")) == Depths(layers=4, shallow=2, full=32)
-    assert _depths(shape_of("8b", layers=5)) == Depths(layers=5, shallow=2, full=32)
-    assert _depths(shape_of("8b", layers=1)) is None
-    assert _depths(shape_of("8b", layers=32)) is None
-    assert _depths(shape_of("small")) is None
-
-
-@pytest.mark.parametrize(
-    ("error", "told"),
-    [
-        (
-            torch.cuda.OutOfMemoryError("CUDA out of memory. Tried ..."),
-            "the probe does not fit on cuda:0: choose a smaller",
-        ),
-        (
-            RuntimeError("CUDA error: uncorrectable ECC error\nmore"),
-            r"CUDA failed on cuda:0 \(.* ECC error\): see the kernel",
-        ),
-    ],
-    ids=["memory", "sticky"],
-)
-def test_errors_of_torch_say_what_to_do(error: RuntimeError, told: str) -> None:
-    """One line, and the remedy; short of memory is no broken GPU."""
-    with pytest.raises(SourceError, match=told), cuda_errors("cuda:0"):
-        raise error

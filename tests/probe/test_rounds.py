@@ -7,7 +7,6 @@ import pytest
 from solpi_exporter.probe.result import EAGER_SYNC, EXTRAPOLATED, GRAPH_ASYNC, GRAPH_SYNC, MEASURED, MODELLED
 from solpi_exporter.probe.rounds import (
     CONTROL_RATIO,
-    Depths,
     Round,
     Step,
     kept,
@@ -16,6 +15,7 @@ from solpi_exporter.probe.rounds import (
     summarise,
     voided,
 )
+from solpi_exporter.probe.shape import Depths
 from solpi_exporter.probe.split import Split, jackknife, split_gpu, trimmed_mean
 
 
@@ -265,11 +265,11 @@ def test_a_void_shallow_depth_tells_nothing_of_a_whole_model() -> None:
     assert result.modes[EAGER_SYNC].full_depth is None
 
 
-def test_without_a_quiet_round_trip_nothing_is_modelled() -> None:
-    """An exporter that starts beside a busy server has never seen one."""
+def test_without_a_round_trip_nothing_is_modelled() -> None:
+    """Sync would be a guess."""
     rounds = [Round({EAGER_SYNC: [step()]}, step_references())]
 
-    assert "no quiet round trip yet" in str(model(1, rounds, "graph", "without", None).noise)
+    assert "no raw cost is known yet" in str(model(1, rounds, "graph", "without", None).noise)
 
 
 def test_of_a_modelled_split_only_the_hosts_error_is_known() -> None:
@@ -277,3 +277,15 @@ def test_of_a_modelled_split_only_the_hosts_error_is_known() -> None:
     rounds = [Round({EAGER_SYNC: [step()]}, step_references()) for _ in range(3)]
 
     assert model(1, rounds, "graph", "without", 0.5).splits[0].errors.keys() == {"scheduling"}
+
+
+def test_a_mode_need_not_be_in_every_round() -> None:
+    """What the graph modes tell is told by the rounds that have them; the split needs none."""
+    rounds = [round_of(step(), step()), round_of(step(), step())]
+    del rounds[1].steps[GRAPH_SYNC]
+
+    result = summarise(1, rounds, estimate)
+
+    assert result.modes[GRAPH_SYNC].token == 6.0
+    assert len(result.modes[GRAPH_SYNC].steps) == 1
+    assert result.split == Split(10.0, 4.0, 1.0, 4.0, 1.0, 0.0)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from solpi_exporter.probe.decode import DecodeStack
-from solpi_exporter.probe.shape import SHAPES, shape_of
+from solpi_exporter.probe.shape import SHAPES, Depths, depths_of, shape_of
 
 
 @pytest.mark.parametrize("layers", [1, 3])
@@ -33,3 +33,16 @@ def test_a_preset_is_shaped_like_its_model(name: str, billions: float) -> None:
     assert shape.full_layers is not None
 
     assert shape.full_layers * shape.layer_parameters / 1e9 == pytest.approx(billions, rel=0.01)
+
+
+def test_two_depths_need_two_layers_and_a_model() -> None:
+    """The second depth is one layer: the further apart, the less an error weighs in the whole model."""
+    assert depths_of(shape_of("8b")) == Depths(layers=4, shallow=1, full=32)
+    assert depths_of(shape_of("8b", layers=1)) is None
+    assert depths_of(shape_of("8b", layers=32)) is None
+    assert depths_of(shape_of("small")) is None
+
+
+def test_what_a_shape_holds_is_its_weights_and_its_cache() -> None:
+    """One layer's weights, embedding and head, and a KV cache for each layer: 1.2 GB of the 8b shape at batch 32."""
+    assert shape_of("8b").held_bytes(32) == 2 * (218_103_808 + 2 * 4096 * 32000 + 2 * 4 * 32 * 512 * 8 * 128)

@@ -80,7 +80,7 @@ class Cycle:
 
 def make_rig(shape: Shape, batches: Sequence[int], plan: Plan = THOROUGH) -> CudaRig:
     """Make the rig for a plan, without a cap on memory: several stand side by side here."""
-    return CudaRig(shape, variants(shape, batches), DEVICE, max(plan.steps, plan.replays))
+    return CudaRig(shape, variants(shape, batches), DEVICE, plan.steps, plan.chain)
 
 
 def make_bench(shape: Shape, batches: Sequence[int], plan: Plan = THOROUGH) -> GpuBench:

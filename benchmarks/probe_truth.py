@@ -25,7 +25,7 @@ from benchmarks.probe_load import make_bench, make_rig
 from solpi_exporter.probe.cuda import CudaRig
 from solpi_exporter.probe.plan import THOROUGH
 from solpi_exporter.probe.result import EXTRAPOLATED, BatchResult
-from solpi_exporter.probe.rig import Variant
+from solpi_exporter.probe.rig import Replay, Variant
 from solpi_exporter.probe.shape import shape_of
 from solpi_exporter.probe.split import trimmed_mean
 
@@ -122,7 +122,7 @@ def on_device(rig: CudaRig, variant: Variant, *, behind_launched: bool = True) -
     """Return device seconds of replays, behind a launched step as the bench takes them."""
     if behind_launched:
         rig.launched(variant, 1)
-    return rig.on_device(variant, variant, THOROUGH.replays)
+    return rig.chain([Replay(variant)] * (1 + THOROUGH.replays))
 
 
 def look(cases: Sequence[tuple[str, int, int, Sequence[int]]]) -> Iterator[Row]:

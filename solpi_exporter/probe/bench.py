@@ -13,8 +13,8 @@ from solpi_exporter.probe.costs import CostMeter, Quiet, late
 from solpi_exporter.probe.metered import MeteredRig
 from solpi_exporter.probe.plan import Plan, Used
 from solpi_exporter.probe.result import EAGER_SYNC, GRAPH_ASYNC, GRAPH_SYNC, LATE_SHARE, BatchResult, Costs, Identity
-from solpi_exporter.probe.rig import Rig, Variant
-from solpi_exporter.probe.rounds import Round, Step, kept, model, reference, summarise, voided
+from solpi_exporter.probe.rig import Replay, Rig, Variant
+from solpi_exporter.probe.rounds import Round, kept, model, reference, summarise, voided
 from solpi_exporter.probe.shape import ELEMENT_BYTES, Shape, depths_of
 from solpi_exporter.probe.split import Split, split_gpu, trimmed_mean
 from solpi_exporter.probe.timing import throttled_periods, undisturbed
@@ -28,7 +28,6 @@ BOUND_BY_BYTES = 128
 GRAPH = "graph"
 GRAPH_WITHOUT_KV = "graph_without_kv"
 TO_MODEL = (EAGER_SYNC, GRAPH, GRAPH_WITHOUT_KV)
-ALL = (*TO_MODEL, GRAPH_SYNC, GRAPH_ASYNC)
 
 
 class GpuBench:
@@ -108,7 +107,8 @@ class GpuBench:
         (least, most), before = self._plan.warm_up, self.used
         known, fastest, spent = self._fastest.get(variant), math.inf, 0.0
         while spent < most:
-            current = trimmed_mean(self._on_device(variant, with_kv=True))
+            (times,) = self._on_device([variant], with_kv=True)
+            current = trimmed_mean(times)
             if known is not None and not spent and current <= (1 + WARMUP_TOLERANCE) * known:
                 return False
             fastest, spent = min(fastest, current), self.used.total - before.total
@@ -120,46 +120,46 @@ class GpuBench:
 
     def _round(self, deep: Variant, number: int, quiet: Quiet, *, contended: bool) -> Round:
         """Run everything once, in random order; a round in which the kernel throttled us is void."""
-        names = TO_MODEL if contended or number >= self._plan.graph_rounds else ALL
         result = Round(shallow=None if contended or self._depths is None else Round())
-        parts = [(name, deep, result) for name in names]
+        both = [(deep, result)]
         if result.shallow is not None:
-            parts += [(name, self._lead(deep), result.shallow) for name in names]
-        random.shuffle(parts)
+            both.insert(0, (self._lead(deep), result.shallow))
+        rows = [(name, both) for name in TO_MODEL]
+        if not contended and number < self._plan.graph_rounds:
+            rows += [(GRAPH_SYNC, both), *((GRAPH_ASYNC, [one]) for one in both)]
+        random.shuffle(rows)
         throttled = throttled_periods()
-        for name, variant, into in parts:
+        for name, targets in rows:
             self._rest(0.0)
             with quiet, undisturbed():
-                self._run(name, variant, into)
+                self._row(name, targets)
         return result if throttled_periods() == throttled else voided(result)
 
-    def _run(self, name: str, variant: Variant, into: Round) -> None:
+    def _row(self, name: str, targets: Sequence[tuple[Variant, Round]]) -> None:
+        """Run one thing at each depth, one right after the other: so their difference is none of the host's mood."""
+        variants = [variant for variant, _ in targets]
         if name in (GRAPH, GRAPH_WITHOUT_KV):
-            into.references[name] = [*self._on_device(variant, with_kv=name == GRAPH)]
-        elif name == GRAPH_ASYNC:
-            into.steps[name] = self._rig.pipelined(variant, self._plan.steps)
-        else:
-            into.steps[name] = self._after_rest(
-                self._rig.launched if name == EAGER_SYNC else self._rig.replayed, variant
-            )
+            for (_, into), times in zip(targets, self._on_device(variants, with_kv=name == GRAPH), strict=True):
+                into.references[name] = [*times]
+            return
+        timed = {GRAPH_SYNC: self._rig.replayed, GRAPH_ASYNC: self._rig.pipelined}.get(name, self._rig.launched)
+        if self._plan.pauses is not None and name != GRAPH_ASYNC:  # which has steps that do not count
+            self._rig.launched(self._lead(variants[0]), 1)  # after a rest the host is cold: on an H200 by a third
+        for variant, into in targets:
+            into.steps[name] = timed(variant, self._plan.steps)
 
-    def _after_rest(self, timed: Callable[[Variant, int], list[Step]], variant: Variant) -> list[Step]:
-        """Time steps; after a rest the host is cold, and the first step would tell of that: on an H200 by a third."""
-        if self._plan.pauses is not None:
-            self._rig.launched(self._lead(variant), 1)
-        return timed(variant, self._plan.steps)
-
-    def _on_device(self, variant: Variant, *, with_kv: bool) -> list[float]:
-        """Return device seconds of replays.
+    def _on_device(self, variants: Sequence[Variant], *, with_kv: bool) -> list[list[float]]:
+        """Return device seconds of some replays of each.
 
         Behind some other kernels an H200 ran the same graph, on the same clocks, 4 to 5 % slower until it had launched
         a step: where time is no matter, one is launched before.
         """
-        lead = self._lead(variant)
+        lead, each = self._lead(variants[0]), self._plan.replays
         if self._plan.pauses is None:
-            lead = variant
-            self._rig.launched(variant, 1)
-        return self._rig.on_device(variant, lead, self._plan.replays, with_kv=with_kv)
+            self._rig.launched(lead, 1)
+        replays = [Replay(variant, with_kv) for variant in variants for _ in range(each)]
+        times = self._rig.chain([Replay(lead), *replays])
+        return [times[start : start + each] for start in range(0, len(times), each)]
 
     def _lead(self, variant: Variant) -> Variant:
         """Return the shortest step of its batch size."""

@@ -15,7 +15,7 @@ from solpi_exporter.probe.cuda_errors import cuda_errors
 from solpi_exporter.probe.cuda_steps import Timer
 from solpi_exporter.probe.decode import DecodeStack, DecodeStep
 from solpi_exporter.probe.result import Identity
-from solpi_exporter.probe.rig import Copy, Variant
+from solpi_exporter.probe.rig import Copy, Replay, Variant
 from solpi_exporter.probe.rounds import Step
 from solpi_exporter.probe.shape import ELEMENT_BYTES, KV_BLOCK, Shape
 from solpi_exporter.source import SourceError
@@ -42,13 +42,15 @@ class CudaVariant:
 
 
 class CudaRig:
-    """All variants on one GPU, of which up to `most` steps are run in a row."""
+    """All variants on one GPU, of which up to `steps` steps or `replays` replays are run in a row."""
 
-    def __init__(self, shape: Shape, variants: Sequence[Variant], device: torch.device, most: int) -> None:
+    def __init__(
+        self, shape: Shape, variants: Sequence[Variant], device: torch.device, steps: int, replays: int
+    ) -> None:
         torch.cuda.set_device(device)
         _refuse_what_the_cache_holds(shape, device)
         self.identity = _identity(shape, device)
-        self.timer = Timer(most)
+        self.timer = Timer(steps, replays)
         with torch.inference_mode():
             stack = DecodeStack(shape, max(one.batch for one in variants), device, torch.bfloat16)
             self.variants = dict(_captured(stack, variants))
@@ -77,10 +79,9 @@ class CudaRig:
         one = self.variants[variant]
         return self.timer.pipelined(one.step, one.graph, count)
 
-    def on_device(self, variant: Variant, lead: Variant, count: int, *, with_kv: bool = True) -> list[float]:
-        """Time replays queued behind one of `lead`."""
-        one = self.variants[variant]
-        return self.timer.chain(self.variants[lead].graph, one.graph if with_kv else one.graph_without_kv, count)
+    def chain(self, replays: Sequence[Replay]) -> list[float]:
+        """Time replays queued back to back, without the first."""
+        return self.timer.chain([self._graph(one) for one in replays])
 
     def round_trip(self) -> float:
         """Launch one small kernel, and wait for it."""
@@ -105,6 +106,10 @@ class CudaRig:
     def clock(self) -> float | None:
         """Return the SM clock in hertz, where it is told."""
         return self._costs.clock()
+
+    def _graph(self, one: Replay) -> torch.cuda.CUDAGraph:
+        variant = self.variants[one.variant]
+        return variant.graph if one.with_kv else variant.graph_without_kv
 
 
 def _identity(shape: Shape, device: torch.device) -> Identity:

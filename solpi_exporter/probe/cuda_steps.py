@@ -3,9 +3,9 @@
 torch creates events lazily, and would do so inside the window. Definitions: docs/probe.md.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise, repeat
+from itertools import pairwise
 
 import torch
 
@@ -28,11 +28,11 @@ class _StepEvents:
 
 
 class Timer:
-    """Times up to `most` steps, or replays, in a row."""
+    """Times up to `steps` steps, or `replays` replays, in a row."""
 
-    def __init__(self, most: int) -> None:
-        self._steps = [_StepEvents(event(), event(), event(), event()) for _ in range(max(2, most))]
-        self._chain = [event() for _ in range(most + 1)]
+    def __init__(self, steps: int, replays: int) -> None:
+        self._steps = [_StepEvents(event(), event(), event(), event()) for _ in range(max(2, steps))]
+        self._chain = [event() for _ in range(max(2, replays))]
         self._side = torch.cuda.Stream()
 
     def steps(self, step: DecodeStep, forward: Forward, count: int, *, has_head: bool = False) -> list[Step]:
@@ -100,15 +100,15 @@ class Timer:
         torch.cuda.synchronize()
         return time_pipeline(count, enqueue, finish, fill=PIPELINE_FILL)
 
-    def chain(self, lead: torch.cuda.CUDAGraph, graph: torch.cuda.CUDAGraph, count: int) -> list[float]:
-        """Return device seconds of replays queued back to back behind one of `lead`: the distance of their ends.
+    def chain(self, graphs: Sequence[torch.cuda.CUDAGraph]) -> list[float]:
+        """Return device seconds of replays queued back to back: the distance of their ends, the first left out.
 
         A single replay on an idle stream would contain its own launch.
         """
-        used = self._chain[: count + 1]
+        used = self._chain[: len(graphs)]
         torch.cuda.synchronize()
-        for one, replayed in zip(used, (lead, *repeat(graph, count)), strict=True):
-            replayed.replay()
+        for one, graph in zip(used, graphs, strict=True):
+            graph.replay()
             one.record()
         torch.cuda.synchronize()
         return [earlier.elapsed_time(later) / 1e3 for earlier, later in pairwise(used)]

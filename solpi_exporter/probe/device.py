@@ -41,7 +41,7 @@ def make_bench(
     with cuda_errors(device):
         chosen = shape_of(_shape_for(index) if shape == "auto" else shape, context, layers)
         _cap_memory(index, None)
-        rig = CudaRig(chosen, variants(chosen, batches), torch.device("cuda", index), max(plan.steps, plan.replays))
+        rig = CudaRig(chosen, variants(chosen, batches), torch.device("cuda", index), plan.steps, plan.chain)
         _cap_memory(index, torch.cuda.memory_reserved(index) + SPARE_MEMORY)
         return GpuBench(rig, chosen, batches, plan)
 

@@ -1,12 +1,12 @@
 """A rig that counts what it uses: every call to the device goes through here, so no second of it is forgotten."""
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 
 from solpi_exporter.probe.plan import Used
 from solpi_exporter.probe.result import Identity
-from solpi_exporter.probe.rig import PIPELINE_FILL, Copy, Rig, Variant
+from solpi_exporter.probe.rig import PIPELINE_FILL, Copy, Replay, Rig, Variant
 from solpi_exporter.probe.rounds import Step
-from solpi_exporter.probe.split import trimmed_mean
 
 SMALL_SECONDS = 2e-6  # of the device, for a kernel that does next to nothing
 
@@ -43,12 +43,13 @@ class MeteredRig:
         self._spend((count + PIPELINE_FILL) * self._of(variant))
         return self._rig.pipelined(variant, count)
 
-    def on_device(self, variant: Variant, lead: Variant, count: int, *, with_kv: bool = True) -> list[float]:
+    def chain(self, replays: Sequence[Replay]) -> list[float]:
         """As the rig's."""
-        times = self._rig.on_device(variant, lead, count, with_kv=with_kv)
-        if with_kv:
-            self._seconds[variant] = trimmed_mean(times)
-        self._spend(sum(times) + self._seconds.get(lead, max(times)))
+        times = self._rig.chain(replays)
+        for replay, seconds in zip(replays[1:], times, strict=True):
+            if replay.with_kv:
+                self._seconds[replay.variant] = seconds
+        self._spend(sum(times) + self._seconds.get(replays[0].variant, max(times)))
         return times
 
     def round_trip(self) -> float:
@@ -84,7 +85,7 @@ class MeteredRig:
 
     def _of(self, variant: Variant) -> float:
         if variant not in self._seconds:
-            self.on_device(variant, variant, 1)
+            self.chain([Replay(variant), Replay(variant)])
         return self._seconds[variant]
 
     def _spend(self, seconds: float) -> None:

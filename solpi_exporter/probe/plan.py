@@ -24,6 +24,11 @@ class Plan:
     pauses: tuple[float, float] | None = None
     stop: float = inf
 
+    @property
+    def chain(self) -> int:
+        """How many replays are queued back to back at most: those of two depths behind one that leads."""
+        return 1 + 2 * self.replays
+
 
 THOROUGH = Plan(
     rounds=6, modelled_rounds=6, graph_rounds=6, steps=6, replays=7, repeats=8, warm_up=(0.05, 0.3)

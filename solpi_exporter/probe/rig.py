@@ -1,5 +1,6 @@
 """The narrow seam to a GPU: what has to touch it. Everything that is decided lies above, in bench.py and costs.py."""
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
@@ -14,6 +15,14 @@ class Variant:
 
     batch: int
     layers: int
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """A step as a graph, with all of the KV cache or with one block of it."""
+
+    variant: Variant
+    with_kv: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +57,8 @@ class Rig(Protocol):
         """Time graphs whose tokens are read back one step behind; PIPELINE_FILL more are run before."""
         ...
 
-    def on_device(self, variant: Variant, lead: Variant, count: int, *, with_kv: bool = True) -> list[float]:
-        """Time replays on the device alone, queued behind one of `lead`, which hides that they are launched."""
+    def chain(self, replays: Sequence[Replay]) -> list[float]:
+        """Return the device's times of replays queued back to back, without the first, behind which launching hides."""
         ...
 
     def round_trip(self) -> float:

@@ -1,15 +1,16 @@
 """A GPU at the probe's narrow seam: it takes the times of an H200, can be shared with a neighbour, and can fail."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from solpi_exporter.probe.result import Identity
-from solpi_exporter.probe.rig import PIPELINE_FILL, Copy, Variant
+from solpi_exporter.probe.rig import PIPELINE_FILL, Copy, Replay, Variant
 from solpi_exporter.probe.rounds import Step
 from tests.fakes import FakeBench
 
 ONCE, LAYER = 86e-6, 167e-6  # device seconds of the 8b shape at batch 1, measured on an H200
+WITHOUT_KV = 10e-6  # less, with attention cut to one block
 LAUNCH = 350e-6  # host seconds for a layer
 SLICE = 2.4e-3
 
@@ -63,10 +64,10 @@ class FakeRig:
         self.calls.append(("pipelined", (count + PIPELINE_FILL) * self.seconds(variant)))
         return count * [self._step(20e-6, variant)]
 
-    def on_device(self, variant: Variant, lead: Variant, count: int, *, with_kv: bool = True) -> list[float]:
-        each = self.seconds(variant) - (0.0 if with_kv else 10e-6)
-        self.calls.append(("on_device", self.seconds(lead) + count * each))
-        return count * [each]
+    def chain(self, replays: Sequence[Replay]) -> list[float]:
+        times = [self.seconds(one.variant) - (0.0 if one.with_kv else WITHOUT_KV) for one in replays]
+        self.calls.append(("chain", sum(times)))
+        return times[1:]
 
     def round_trip(self) -> float:
         self.calls.append(("round_trip", 2e-6))

@@ -4,16 +4,15 @@ import pytest
 
 from solpi_exporter.probe.metered import MeteredRig
 from solpi_exporter.probe.plan import Used
-from solpi_exporter.probe.rig import Rig, Variant
+from solpi_exporter.probe.rig import Replay, Rig, Variant
 from tests.probe.fake_rig import FakeRig
 
 DEEP, SHALLOW = Variant(1, 4), Variant(1, 1)
 
 
 def call_everything(rig: Rig) -> None:
-    rig.on_device(DEEP, DEEP, 2)
-    rig.on_device(SHALLOW, SHALLOW, 1)
-    rig.on_device(DEEP, SHALLOW, 1, with_kv=False)
+    rig.chain([Replay(DEEP), Replay(DEEP), Replay(SHALLOW)])
+    rig.chain([Replay(SHALLOW), Replay(DEEP, with_kv=False)])
     for timed in (rig.launched, rig.replayed, rig.pipelined):
         timed(DEEP, 3)
     rig.round_trip()
@@ -43,16 +42,16 @@ def test_a_step_that_was_never_measured_is_measured_once() -> None:
     metered.launched(DEEP, 1)
     metered.launched(DEEP, 1)
 
-    assert rig.names() == ["on_device", "launched", "launched"]
+    assert rig.names() == ["chain", "launched", "launched"]
 
 
 def test_a_slower_gpu_counts_for_more() -> None:
     """What is counted is what was measured last."""
     rig = FakeRig()
     metered = MeteredRig(rig)
-    metered.on_device(DEEP, DEEP, 1)
+    metered.chain([Replay(DEEP), Replay(DEEP)])
     rig.slow = 2.0
-    metered.on_device(DEEP, DEEP, 1)
+    metered.chain([Replay(DEEP), Replay(DEEP)])
     metered.used = Used()
 
     metered.launched(DEEP, 1)

@@ -19,7 +19,7 @@ ROWS: tuple[tuple[str, ...], ...] = (
     ("source",),
     ("follow",),
     ("board", "gpu", "engine", "probe", "host"),
-    ("runner", "kept", "collector", "render", "derived", "placement", "config"),
+    ("runner", "kept", "collector", "render", "derived", "placement", "neighbours", "config"),
     ("exposition", "catalog", "settings_file", "sources"),
     ("web",),
     ("daemon",),

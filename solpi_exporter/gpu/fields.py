@@ -101,6 +101,8 @@ CLOCKS_EVENT_SECONDS = _counter(
 )
 PERFORMANCE_STATE = _gauge("performance_state", "0 is fastest, 15 slowest.")
 PERSISTENCE_MODE = _gauge("persistence_mode_enabled", "1 if the driver stays loaded without clients.")
+COMPUTE_MODE = _gauge("compute_mode", "Who may use the GPU: 0 everybody, 1 one thread, 2 nobody, 3 one process.")
+MIG_MODE = _gauge("mig_mode_enabled", "1 if MIG is on, now or from the next reset.", "when")
 ECC_ENABLED = _gauge("ecc_enabled", "1 if ECC is on, now or from the next boot.", "when")
 ECC_ERRORS = _counter(
     "ecc_errors_total", "Memory errors: volatile since the driver was loaded, aggregate ever.", "severity", "scope"
@@ -126,6 +128,7 @@ DRAM_ACTIVE = _gauge("dram_active_ratio", "Mean use of memory bandwidth, over th
 GRAPHICS_ACTIVITY = Activity(1)
 UTILIZATION_RATES = Call("nvmlDeviceGetUtilizationRates")
 _MEMORY = Call("nvmlDeviceGetMemoryInfo", (MEMORY_V2,))
+_MIG_MODE = Call("nvmlDeviceGetMigMode")
 _ECC_MODE = Call("nvmlDeviceGetEccMode")
 _REMAPS = Call("nvmlDeviceGetRemappedRows")
 _ECC_SEVERITIES = ("corrected", "uncorrected")
@@ -166,6 +169,9 @@ FIELDS: tuple[Field, ...] = (
     ),
     Field(PERFORMANCE_STATE, Call("nvmlDeviceGetPerformanceState"), performance_state, Tier.MEAN),
     Field(PERSISTENCE_MODE, Call("nvmlDeviceGetPersistenceMode"), number(), Tier.SLOW),
+    Field(COMPUTE_MODE, Call("nvmlDeviceGetComputeMode"), number(), Tier.SLOW),
+    Field(MIG_MODE, _MIG_MODE, member(0, float, "current"), Tier.SLOW, "Ampere"),
+    Field(MIG_MODE, _MIG_MODE, member(1, float, "pending"), Tier.SLOW, "Ampere"),
     Field(ECC_ENABLED, _ECC_MODE, member(0, float, "current"), Tier.SLOW),
     Field(ECC_ENABLED, _ECC_MODE, member(1, float, "pending"), Tier.SLOW),
     *_ecc_errors(),

@@ -21,6 +21,7 @@ STRUCTS: dict[str, Any] = {
     "nvmlDeviceGetUtilizationRates": {"gpu": 57, "memory": 3},
     "nvmlDeviceGetMemoryInfo": {"total": 4, "used": 1, "free": 2, "reserved": 1},
     "nvmlDeviceGetEccMode": [1, 0],
+    "nvmlDeviceGetMigMode": [0, 1],
     "nvmlDeviceGetRemappedRows": [1, 0, 0, 1],
 }
 

@@ -64,6 +64,7 @@ class Machine:
         """Write one process; `ticks` are its user and system time."""
         middle = "S {} 1 1 0 -1 4194560 10 0 0 0 {} {} 70 80 20 0 1 0 {} 1000 20 18446744073709551615"
         self.write(f"proc/{pid}/stat", f"{pid} ({name}) " + middle.format(parent, *ticks, started) + " 0 0\n")
+        self.write(f"proc/{pid}/comm", f"{name[:15]}\n")  # the kernel keeps no more of it
         self.write(f"proc/{pid}/cmdline", command)
         self.write(f"proc/{pid}/cgroup", cgroup)
         self.write(f"proc/{pid}/status", f"Name:\t{name}\nCpus_allowed:\tff\nCpus_allowed_list:\t{cpus}\n")

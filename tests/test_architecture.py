@@ -19,7 +19,7 @@ ROWS: tuple[tuple[str, ...], ...] = (
     ("source",),
     ("follow",),
     ("board", "gpu", "engine", "probe", "host"),
-    ("runner", "kept", "collector", "render", "derived", "placement", "neighbours", "config"),
+    ("runner", "kept", "collector", "render", "derived", "placement", "neighbours", "config", "environment"),
     ("exposition", "catalog", "settings_file", "sources"),
     ("web",),
     ("daemon",),
@@ -38,7 +38,7 @@ DOORS = {
     "click": {path.relative_to(PACKAGE).as_posix() for path in (PACKAGE / "cli").glob("*.py")},
     "prometheus_client": {"exposition.py", "engine/scraped.py"},
     "tornado": {"web.py"},
-    "msgspec": {"config.py", "settings_file.py", "statedir.py"},
+    "msgspec": {"config.py", "settings_file.py", "statedir.py", "probe/baseline_file.py"},
     "structlog": {"logsetup.py", "kept.py", "runner.py", "sources.py", "daemon.py"},
 }
 
@@ -150,6 +150,7 @@ TESTED_ELSEWHERE = {
     "engine/progress.py",
     "engine/reading.py",
     "probe/quantities.py",
+    "probe/pinned_quantities.py",
     "probe/device.py",
     "probe/rig.py",
     "probe/cuda_costs.py",

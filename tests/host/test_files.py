@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from solpi_exporter.host.files import cpu_list, read
+from solpi_exporter.host.files import cpu_list, cpu_ranges, read
 
 
 def test_a_file_is_read_whole(tmp_path: Path) -> None:
@@ -35,3 +35,9 @@ def test_a_file_that_opens_and_fails_to_read_is_not_known() -> None:
 def test_a_list_of_cpus_is_read(text: str, cpus: set[int]) -> None:
     """Ranges include both ends; nothing at all is no CPU."""
     assert cpu_list(text) == cpus
+
+
+@pytest.mark.parametrize("text", ["0-3,8", "5", "", "0-1,4-5", "0,2,4"])
+def test_a_list_of_cpus_is_written_as_the_kernel_does(text: str) -> None:
+    """What is read from it is written as it was."""
+    assert cpu_ranges(cpu_list(text)) == text

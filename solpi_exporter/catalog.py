@@ -8,6 +8,7 @@ from solpi_exporter.engine import quantities as engine
 from solpi_exporter.gpu import reference as gpu
 from solpi_exporter.host import source as host
 from solpi_exporter.metric import Metric
+from solpi_exporter.probe import pinned_quantities as baseline
 from solpi_exporter.probe import quantities as probe
 
 GPU = "GPU"
@@ -19,6 +20,7 @@ SECTIONS: tuple[tuple[str, tuple[Metric, ...]], ...] = (
     ("Log", log.METRICS),
     ("Host", host.METRICS),
     ("Probe", probe.METRICS),
+    ("The probe's baseline", baseline.METRICS),
     ("The exporter itself", (*collector.METRICS, *kept.METRICS)),
 )
 

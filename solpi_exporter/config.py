@@ -131,7 +131,7 @@ class EngineSettings(Section, frozen=True):
 
 
 class ProbeSettings(Section, frozen=True):
-    """The decode probe. "auto" runs it where torch can be imported."""
+    """The decode probe. "auto" runs it where torch can be imported; `baseline` is a file of `probe --save-baseline`."""
 
     enabled: bool | str = "auto"
     interval: Seconds = 300.0
@@ -141,6 +141,7 @@ class ProbeSettings(Section, frozen=True):
     layers: Annotated[int, Meta(ge=1, le=128)] | None = None
     batches: Annotated[tuple[Batch, ...], Meta(min_length=1)] = (1, 8, 32)
     rotation: tuple[Batch, ...] = (2, 4, 16, 64)
+    baseline: str | None = None
 
     def __post_init__(self) -> None:
         _one_of("enabled", self.enabled, (True, False, "auto"))

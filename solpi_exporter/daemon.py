@@ -3,6 +3,7 @@
 The main loop only looks after the rest: polls that hang, the engine's own token, threads that have died.
 """
 
+import os
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
@@ -22,6 +23,7 @@ from solpi_exporter.gpu.reading import GpuReading, GpuState
 from solpi_exporter.gpu.remembered import RememberedGpus
 from solpi_exporter.gpu.xid import CatalogueReading
 from solpi_exporter.kept import Kept
+from solpi_exporter.neighbours import Neighbours
 from solpi_exporter.runner import Runner
 from solpi_exporter.source import Reading, Source
 from solpi_exporter.sources import Sources, World, make_placer
@@ -64,6 +66,7 @@ class Daemon:
         self._kept = Kept(self._state, log, self._clock)
         self._remembered = RememberedGpus(self._kept, settings.gpu.expected)
         self._placer = make_placer(settings.engine.server if settings.engine.enabled else ())
+        self._neighbours = Neighbours(os.getpid(), self._clock)
         snapshot = self.board.snapshot
         sources = Sources(
             settings,
@@ -74,6 +77,7 @@ class Daemon:
             self._placer,
             self._kept,
             self._remembered,
+            self._neighbours,
             one_shot=one_shot,
         )
         polled = list(self._listed(sources.polled(), quiesced=quiesced))
@@ -117,6 +121,7 @@ class Daemon:
 
         0 when asked to stop, 1 when something broke that never should, RESTART when only a new process can go on.
         """
+        self._neighbours.observe(self.board.snapshot())  # so that the probe waits for the first look at its GPU
         threads = [
             threading.Thread(target=runner.run, args=(stop,), name=runner.source.name, daemon=True)
             for runner in self._runners
@@ -157,6 +162,7 @@ class Daemon:
         if snapshot.version == self._joined:
             return
         self._joined = snapshot.version
+        self._neighbours.observe(snapshot)
         self._placement = self._placer.place(snapshot)
         if self._placement.gpus:
             self._window.observe(snapshot, self._placement.gpus)

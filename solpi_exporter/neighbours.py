@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from solpi_exporter.board import Snapshot
+from solpi_exporter.board import Snapshot, State
 from solpi_exporter.clock import Clock
 from solpi_exporter.gpu import fields
 from solpi_exporter.gpu.reading import GpuReading
@@ -67,14 +67,21 @@ class View:
     """The GPUs on the board, and what was seen of all that ever were: a poll that fails must not hide a move."""
 
     gpus: tuple[GpuReading, ...] = ()
+    source: State | None = None  # of the GPUs' source; None where the board has none
     sights: Mapping[str, Sight] = field(default_factory=lambda: MappingProxyType({}))
 
-    def find(self, uuid: str) -> GpuReading | None:
-        """Return a GPU that answers: the one named, or the only one there is where none is of that name."""
+    def find(self, uuid: str, index: int | None) -> GpuReading | None:
+        """Return the GPU named, that of an index where none is of that name, or the only one there is."""
         whole = [gpu for gpu in self.gpus if not gpu.instance]
         named = [gpu for gpu in self.gpus if uuid and gpu.uuid == uuid]
-        found = named or whole
-        return found[0] if len(found) == 1 and found[0].up else None
+        found = named or [gpu for gpu in whole if gpu.index == index] or whole
+        return found[0] if len(found) == 1 else None
+
+    def trouble(self, gpu: GpuReading | None) -> str | None:
+        """Return what is wrong with a GPU, or with all of them."""
+        if self.source in (State.PENDING, State.DOWN):
+            return "not read yet" if self.source is State.PENDING else "not readable"
+        return None if gpu is None or gpu.up else gpu.state.value.replace("_", " ")
 
     def values(self, gpu: GpuReading) -> Values:
         """Return a GPU's rows; those that a MIG instance has not are its whole GPU's."""
@@ -99,17 +106,19 @@ class Neighbours:
             if gpu.up:
                 held = _held(gpu, self.own_pid)
                 sights[gpu.uuid] = sights.get(gpu.uuid, Sight(held)).then(held, time)
-        self._view = View(tuple(gpu for _, gpu in readings), sights)
+        source = next((entry.state for entry in snapshot.entries if entry.source == "gpu"), None)
+        self._view = View(tuple(gpu for _, gpu in readings), source, sights)
 
-    def conditions(self, uuid: str) -> Conditions:
-        """Return the conditions of the GPU, or MIG instance, on which the probe runs, "" where that is not known.
+    def conditions(self, uuid: str, index: int | None = None) -> Conditions:
+        """Return the conditions of the GPU, or MIG instance, on which the probe runs; "" and None where not known.
 
         Of a GPU that is not to be found nothing is known but MPS, which is the host's.
         """
         view, mps = self._view, self.mps()
-        gpu = view.find(uuid)
-        if gpu is None:
-            return Conditions(mps=mps)
+        gpu = view.find(uuid, index)
+        trouble = view.trouble(gpu)
+        if gpu is None or trouble is not None:
+            return Conditions(trouble, mps=mps)
         moved = view.sights[gpu.uuid].moved
         return _conditions(view.values(gpu), mps, None if moved is None else self.clock.monotonic() - moved)
 

@@ -135,7 +135,7 @@ class Placer:
             hint.name: _named(hint, listed) if hint.gpus else self._gpus(pids[hint.name], claimed, gpus)
             for hint in self.servers
         }
-        probes = (probe.identity.cuda for _, probe in snapshot.readings(ProbeReading))
+        probes = (probe.identity.cuda for _, probe in snapshot.readings(ProbeReading) if probe.identity is not None)
         return Placement(chosen, pids, self._versions(pids), tuple(gpus), self.own_pid, next(probes, None))
 
     def _versions(self, pids: Mapping[str, frozenset[int]]) -> dict[str, float]:

@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from structlog.typing import FilteringBoundLogger
@@ -31,9 +32,11 @@ from solpi_exporter.gpu.xid import Xid
 from solpi_exporter.host.process import lineage
 from solpi_exporter.host.source import EngineProcesses, HostSource
 from solpi_exporter.kept import Kept
+from solpi_exporter.neighbours import Neighbours
 from solpi_exporter.placement import Placer, ServerHint
 from solpi_exporter.probe.plan import GENTLE
 from solpi_exporter.probe.source import ProbeSource, open_bench, torch_is_there
+from solpi_exporter.probing import Guard, make_comparison, make_keeper
 from solpi_exporter.source import Source
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1", "0.0.0.0")  # noqa: S104 - compared with, not listened on
@@ -84,6 +87,7 @@ class Sources:
     placer: Placer
     kept: Kept
     remembered: RememberedGpus
+    neighbours: Neighbours
     one_shot: bool = False
 
     @property
@@ -99,12 +103,7 @@ class Sources:
         if self.settings.host.enabled:
             yield HostSource(self._processes, self.settings.host.interval)
         if self._probe_state() is None:
-            probe = self.settings.probe
-            batches, clock = (*probe.batches, *probe.others), self.world.clock
-            bench = partial(
-                open_bench, probe.device, probe.shape, batches, GENTLE, context=probe.context, layers=probe.layers
-            )
-            yield ProbeSource(bench, probe.batches, self.quiet, clock, probe.interval, rotation=probe.others)
+            yield self._probe()
 
     def set_aside(self) -> Iterator[tuple[str, State]]:
         """Yield what is not polled, with the reason."""
@@ -235,6 +234,22 @@ class Sources:
             log=log,
             bytes=lost,
             remedy="keep rotated files for a while: logrotate's `rotate` above 0, `delaycompress`",
+        )
+
+    def _probe(self) -> ProbeSource:
+        settings, probe, world = self.settings, self.settings.probe, self.world
+        state_dir = None if settings.state_dir is None or self.one_shot else Path(settings.state_dir)
+        batches = (*probe.batches, *probe.others)
+        return ProbeSource(
+            partial(open_bench, probe.device, probe.shape, batches, GENTLE, context=probe.context, layers=probe.layers),
+            probe.batches,
+            self.quiet,
+            world.clock,
+            probe.interval,
+            probe.others,
+            Guard(probe, self.neighbours, self.log),
+            make_comparison(probe, self.kept, state_dir, self.log, world.clock, self.snapshot),
+            make_keeper(self.kept),
         )
 
     def _probe_state(self) -> State | None:

@@ -20,6 +20,7 @@ ROWS: tuple[tuple[str, ...], ...] = (
     ("follow",),
     ("board", "gpu", "engine", "probe", "host"),
     ("runner", "kept", "collector", "render", "derived", "placement", "neighbours", "config", "environment"),
+    ("probing",),
     ("exposition", "catalog", "settings_file", "sources"),
     ("web",),
     ("daemon",),
@@ -39,7 +40,7 @@ DOORS = {
     "prometheus_client": {"exposition.py", "engine/scraped.py"},
     "tornado": {"web.py"},
     "msgspec": {"config.py", "settings_file.py", "statedir.py", "probe/baseline_file.py"},
-    "structlog": {"logsetup.py", "kept.py", "runner.py", "sources.py", "daemon.py"},
+    "structlog": {"logsetup.py", "kept.py", "runner.py", "probing.py", "sources.py", "daemon.py"},
 }
 
 

@@ -20,7 +20,7 @@ DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
 
 
 # Settings without a default, which stand in the example as comments.
-OPTIONAL = {("state_dir",), ("gpu", "expected"), ("probe", "context"), ("probe", "layers")}
+OPTIONAL = {("state_dir",), ("gpu", "expected"), ("probe", "context"), ("probe", "layers"), ("probe", "baseline")}
 
 
 def examples() -> list[dict[str, Any]]:

@@ -164,13 +164,22 @@ def test_of_several_gpus_none_is_guessed(uuid: str, state: GpuState) -> None:
     assert host.conditions(uuid) == Conditions(mps=True)
 
 
-def test_a_gpu_that_is_lost_is_not_known() -> None:
-    """Nor taken for the other one, which alone is left."""
+def test_a_gpu_that_is_lost_is_told_as_such() -> None:
+    """It is not taken for the other one, which alone is left."""
     lost = gpu(state=GpuState.LOST)
     other = gpu(uuid="GPU-b", index=1, rows=EVERYTHING)
 
-    assert Host(lost, other).conditions() == Conditions()
-    assert Host(lost).conditions("") == Conditions()
+    assert Host(lost, other).conditions() == Conditions("lost")
+    assert Host(lost).conditions("") == Conditions("lost")
+
+
+def test_before_the_bench_is_made_the_index_tells_the_gpu() -> None:
+    """On a host with several GPUs, where no UUID is known yet."""
+    host = Host(gpu(state=GpuState.LOST), gpu(uuid="GPU-b", index=1))
+
+    assert host.neighbours.conditions("", 0).state == "lost"
+    assert host.neighbours.conditions("", 1).state is None
+    assert host.neighbours.conditions("") == Conditions()
 
 
 def test_before_the_first_poll_nothing_is_known() -> None:
@@ -178,9 +187,18 @@ def test_before_the_first_poll_nothing_is_known() -> None:
     assert Host().conditions() == Host().conditions("") == Conditions()
 
 
-def test_a_failed_poll_leaves_nothing_known() -> None:
-    """What the board has withdrawn is withdrawn here."""
-    assert Host(gpu(rows=EVERYTHING)).fail().conditions() == Conditions()
+def test_a_failed_poll_leaves_nothing_known_but_that() -> None:
+    """What the board has withdrawn is withdrawn here; a driver that hangs must not be met by the probe as well."""
+    assert Host(gpu(rows=EVERYTHING)).fail().conditions() == Conditions("not readable")
+
+
+def test_gpus_that_were_never_polled_are_waited_for() -> None:
+    """The probe starts beside them; a board without them is that of a host where they are switched off."""
+    host, board = Host(), Board()
+    board.add("gpu", 1.0)
+    host.neighbours.observe(board.snapshot())
+
+    assert host.conditions() == Conditions("not read yet")
 
 
 def test_a_mig_instance_has_its_own_memory_and_its_gpus_rest() -> None:

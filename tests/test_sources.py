@@ -19,6 +19,7 @@ from solpi_exporter.gpu.reading import GpuReading, GpuState
 from solpi_exporter.gpu.remembered import RememberedGpus
 from solpi_exporter.gpu.xid import look_up
 from solpi_exporter.kept import Kept
+from solpi_exporter.neighbours import Neighbours
 from solpi_exporter.placement import ServerHint
 from solpi_exporter.probe.plan import GENTLE
 from solpi_exporter.probe.quantities import BatchReading
@@ -42,6 +43,7 @@ def sources_of(settings: Settings, snapshot: Snapshot | None = None, *, one_shot
         make_placer(settings.engine.server),
         Kept(None, log, FakeClock()),
         RememberedGpus(),
+        Neighbours(1, FakeClock(), lambda: None),
         one_shot=one_shot,
     )
 

@@ -9,6 +9,7 @@ from solpi_exporter.cli.probe import probe
 from solpi_exporter.cli.quiesce import quiesce, resume
 from solpi_exporter.cli.read import read
 from solpi_exporter.cli.record import record
+from solpi_exporter.cli.repin import repin
 from solpi_exporter.cli.serve import check, once, run
 
 
@@ -22,5 +23,5 @@ def main() -> None:
     """
 
 
-for command in (run, once, demo, check, quiesce, resume, record, read, probe, metrics):
+for command in (run, once, demo, check, quiesce, resume, record, read, probe, repin, metrics):
     main.add_command(command)

@@ -13,7 +13,6 @@ import click
 from solpi_exporter.cli.comparison import as_json as comparison_json
 from solpi_exporter.cli.comparison import machine, report
 from solpi_exporter.cli.options import Fatal
-from solpi_exporter.cli.probe_table import Cycle
 from solpi_exporter.cli.serve import leave
 from solpi_exporter.clock import SystemClock
 from solpi_exporter.environment import CpuWaiting, surroundings
@@ -23,7 +22,7 @@ from solpi_exporter.host.model import cpu_model
 from solpi_exporter.probe.baseline import RUNS, Baseline, Fingerprint, conditions, figures_of, fingerprint_of, over
 from solpi_exporter.probe.baseline_file import BaselineUnusable, check_new, encoded, read_baseline, write_baseline
 from solpi_exporter.probe.compare import WORSE, Incomparable, check_comparable, compare
-from solpi_exporter.probe.result import VERDICTS, Identity
+from solpi_exporter.probe.result import VERDICTS, Cycle, Identity
 from solpi_exporter.probe.surroundings import Surroundings
 from solpi_exporter.source import Reading, SourceError
 

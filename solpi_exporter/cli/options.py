@@ -127,3 +127,11 @@ def _stem(path: str) -> str:
 def _without_none(tree: Tree) -> Tree:
     pruned = {key: _without_none(value) if isinstance(value, dict) else value for key, value in tree.items()}
     return {key: value for key, value in pruned.items() if value is not None and value != {}}
+
+
+def known_state_dir(config: Path | None, state_dir: str | None) -> Path:
+    """Return the state directory of a daemon, as a flag or its settings name it; end the program without one."""
+    known = settings_from(config, {} if state_dir is None else {"state_dir": state_dir}).state_dir
+    if known is None:
+        raise Fatal("no state directory is known: name the daemon's with --state-dir, or its settings with --config")
+    return Path(known)

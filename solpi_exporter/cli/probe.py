@@ -14,10 +14,10 @@ import click
 
 from solpi_exporter.cli.baseline import save_or_compare
 from solpi_exporter.cli.options import CONFIG, Fatal, settings_from
-from solpi_exporter.cli.probe_table import Cycle, report
+from solpi_exporter.cli.probe_table import report
 from solpi_exporter.config import ProbeSettings
 from solpi_exporter.probe.plan import THOROUGH
-from solpi_exporter.probe.result import EAGER_SYNC, MEASURED, BatchResult, Bench, Identity, verdict
+from solpi_exporter.probe.result import EAGER_SYNC, MEASURED, BatchResult, Bench, Cycle, Identity, verdict
 from solpi_exporter.probe.shape import SHAPES
 from solpi_exporter.probe.source import open_bench
 from solpi_exporter.source import SourceError

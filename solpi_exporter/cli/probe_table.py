@@ -4,7 +4,6 @@ import math
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import click
 
@@ -15,6 +14,7 @@ from solpi_exporter.probe.result import (
     MODELLED,
     BatchResult,
     Costs,
+    Cycle,
     Identity,
     SplitResult,
     crossing_batch,
@@ -29,15 +29,6 @@ REST = 80
 GLYPHS = {"compute": "█", "memory": "▓", "scheduling": "▒", "sync": "░"}
 COLUMNS = tuple(f"{glyph} {phase}" for phase, glyph in GLYPHS.items())
 COLOURS = {"compute": "green", "memory": "blue", "scheduling": "red", "sync": "yellow"}
-
-
-@dataclass(frozen=True, slots=True)
-class Cycle:
-    """All batch sizes, measured one after another on one device."""
-
-    identity: Identity
-    costs: Costs
-    results: Sequence[BatchResult]
 
 
 def report(cycle: Cycle) -> Iterator[str]:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import click
 
-from solpi_exporter.cli.options import CONFIG, Fatal, settings_from
+from solpi_exporter.cli.options import CONFIG, Fatal, known_state_dir
 from solpi_exporter.cli.signals import MODES
 from solpi_exporter.statedir import Holder, holder
 
@@ -48,7 +48,7 @@ def quiesce(config: Path | None, state_dir: str | None, timeout: float) -> None:
 
     Status 0 once it has let go, or had already; 1 if it does not follow; 2 if no daemon was found.
     """
-    path = _state_dir(config, state_dir)
+    path = known_state_dir(config, state_dir)
     resume_command = f"`solpi-exporter resume --state-dir {shlex.quote(str(path))}` ends it"
     pid, changed = _switch(path, signal.SIGUSR1, timeout)
     click.echo(
@@ -67,15 +67,8 @@ def resume(config: Path | None, state_dir: str | None, timeout: float) -> None:
 
     Status 0 once it is running, or was already; 1 if it does not follow; 2 if no daemon was found.
     """
-    pid, changed = _switch(_state_dir(config, state_dir), signal.SIGUSR2, timeout)
+    pid, changed = _switch(known_state_dir(config, state_dir), signal.SIGUSR2, timeout)
     click.echo(f"resumed: process {pid} is running" if changed else f"already running: process {pid} was not quiesced")
-
-
-def _state_dir(config: Path | None, state_dir: str | None) -> Path:
-    known = settings_from(config, {} if state_dir is None else {"state_dir": state_dir}).state_dir
-    if known is None:
-        raise Fatal("no state directory is known: name the daemon's with --state-dir, or its settings with --config")
-    return Path(known)
 
 
 def _switch(path: Path, request: signal.Signals, timeout: float) -> tuple[int, bool]:

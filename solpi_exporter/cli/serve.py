@@ -16,6 +16,7 @@ from solpi_exporter.cli.signals import Signals
 from solpi_exporter.config import Settings
 from solpi_exporter.daemon import RESTART, Daemon
 from solpi_exporter.logsetup import make_logger
+from solpi_exporter.probe.baseline_file import BaselineUnusable
 from solpi_exporter.sources import World
 from solpi_exporter.statedir import QUIESCED, RUNNING, StateDirBusy
 
@@ -86,12 +87,14 @@ def check(config: Path | None, **flags: Any) -> None:
 
 
 def build(settings: Settings, world: World, *, one_shot: bool = False, quiesced: bool = False) -> Daemon:
-    """Put the daemon together; end the program where its state directory cannot be had."""
+    """Put the daemon together; end the program where its state directory or its baseline cannot be had."""
     log = make_logger(settings.log.format, settings.log.level)
     try:
         return Daemon(settings, log, world, one_shot=one_shot, quiesced=quiesced)
     except StateDirBusy as error:
         raise Fatal(str(error)) from error
+    except BaselineUnusable as error:
+        raise Fatal(f"probe.baseline: {error}") from error
 
 
 def serve(

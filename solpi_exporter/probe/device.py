@@ -11,11 +11,10 @@ from solpi_exporter.probe.cuda_errors import cuda_errors
 from solpi_exporter.probe.plan import Plan
 from solpi_exporter.probe.result import Bench
 from solpi_exporter.probe.rig import Variant
-from solpi_exporter.probe.shape import Shape, depths_of, shape_of
+from solpi_exporter.probe.shape import Shape, auto_shape, depths_of, shape_of
 from solpi_exporter.source import SourceError
 
 SPARE_MEMORY = 64 << 20  # bytes beyond what a bench holds, of which it should take none
-LARGE_MEMORY = 30 << 30  # bytes of GPU memory from which the 8B-shaped layer is taken by default
 
 
 def make_bench(
@@ -39,7 +38,8 @@ def make_bench(
     if index >= torch.cuda.device_count():
         raise SourceError(f"probe.device {device} is not there: torch {torch.__version__} sees {_seen()}")
     with cuda_errors(device):
-        chosen = shape_of(_shape_for(index) if shape == "auto" else shape, context, layers)
+        memory = torch.cuda.get_device_properties(index).total_memory
+        chosen = shape_of(auto_shape(memory) if shape == "auto" else shape, context, layers)
         _cap_memory(index, None)
         rig = CudaRig(chosen, variants(chosen, batches), torch.device("cuda", index), plan.steps, plan.chain)
         _cap_memory(index, torch.cuda.memory_reserved(index) + SPARE_MEMORY)
@@ -67,10 +67,6 @@ def _cpu_bench(shape: Shape, batches: Sequence[int]) -> Bench:
         raise SourceError(
             f"the probe does not fit into memory: choose a smaller probe.shape or context ({reason})"
         ) from error
-
-
-def _shape_for(index: int) -> str:
-    return "8b" if torch.cuda.get_device_properties(index).total_memory >= LARGE_MEMORY else "1b"
 
 
 def _seen() -> str:

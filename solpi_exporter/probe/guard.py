@@ -14,9 +14,8 @@ SETTLED_SECONDS = 120.0  # without a move of memory after which no engine is sta
 
 COMPUTE_MODES = MappingProxyType({1: "exclusive to a thread", 2: "prohibited", 3: "exclusive to a process"})
 # As NVML names the reasons, in gpu/fields.py. An idle GPU, and one whose clocks somebody has set, are not throttled.
-THROTTLING = (
-    "hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown", "sw_thermal_slowdown", "sw_power_cap"
-)  # fmt: skip
+# Nor is one at its power limit: under a heavy load that is usual, and there above all a split is wanted.
+THROTTLING = ("hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown", "sw_thermal_slowdown")
 RESET = "solpi-exporter quiesce, nvidia-smi --gpu-reset, solpi-exporter resume"
 RECOVERIES = MappingProxyType({1: RESET, 2: "reboot the host", 3: "drain its peers", 4: f"drain the GPU, then {RESET}"})
 
@@ -25,11 +24,13 @@ RECOVERIES = MappingProxyType({1: RESET, 2: "reboot the host", 3: "drain its pee
 class Conditions:
     """One GPU, None for what is not known of it.
 
-    `free` and `total` in bytes, `compute_mode` and `recovery_action` in NVML's numbers. `mps` says that an MPS server
-    runs, `mig_changing` that another MIG mode waits for a reset. `clock_reasons` are all that hold the clocks down.
-    `still` is the seconds since another process's memory moved, None also where it was never seen to.
+    `state` says what is wrong with it as a whole, None where nothing is. `free` and `total` are bytes, `compute_mode`
+    and `recovery_action` NVML's numbers. `mps` says that an MPS server runs, `mig_changing` that another MIG mode waits
+    for a reset. `clock_reasons` are all that hold the clocks down. `still` is the seconds since another process's
+    memory moved, None also where it was never seen to.
     """
 
+    state: str | None = None
     free: float | None = None
     total: float | None = None
     compute_mode: int | None = None
@@ -59,6 +60,12 @@ def skip(conditions: Conditions, footprint: float) -> Skip | None:
         if message is not None:
             return Skip(reason, message)
     return None
+
+
+def _gpu_state(now: Conditions, _: float) -> str | None:
+    if now.state is None:
+        return None
+    return f"the GPU is {now.state}, and must answer: see solpi_gpu_state and docs/gpu.md; it is tried again"
 
 
 def _recovery(now: Conditions, _: float) -> str | None:
@@ -111,7 +118,7 @@ def _throttled(now: Conditions, _: float) -> str | None:
     if not active:
         return None
     return (
-        f"the GPU's clocks are held down by {', '.join(active)}, where nothing may: look at its cooling and power limit"
+        f"the GPU's clocks are held down by {', '.join(active)}, where nothing may: see to its cooling and power supply"
     )
 
 
@@ -127,6 +134,7 @@ def _memory_moving(now: Conditions, _: float) -> str | None:
 # In this order the first that holds is told: those that last until somebody acts before those that pass.
 REASONS: Mapping[str, Callable[[Conditions, float], str | None]] = MappingProxyType(
     {
+        "gpu_state": _gpu_state,
         "recovery": _recovery,
         "mig": _mig,
         "compute_mode": _compute_mode,

@@ -46,7 +46,7 @@ GENTLE = Plan(
     stop=0.25,
 )
 
-MAX_SHARE = 0.0002  # of the GPU's time that cycles may take; a dearer cycle makes the next one wait longer
+MAX_SHARE = 0.0002  # of the GPU's time that cycles may take: a dearer one makes the next wait longer
 
 
 @dataclass(frozen=True, slots=True)

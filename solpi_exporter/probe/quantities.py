@@ -90,12 +90,23 @@ RUNS = Metric(
     Kind.COUNTER,
     ("outcome",),
 )
+SKIPPED = Metric(
+    "solpi_probe_skipped_total",
+    "Cycles that were left out, for they would have done harm or meant nothing; the exporter's log says more.",
+    Kind.COUNTER,
+    ("reason",),
+)
+GPU_SECONDS = Metric(
+    "solpi_probe_gpu_seconds_total",
+    "Time for which the probe's own work ran on the GPU, its warm-up included.",
+    Kind.COUNTER,
+)
 LAST_SUCCESS = Metric("solpi_probe_last_success_timestamp_seconds", "When a split was last measured.")
 
 METRICS = (
     INFO, TOKEN, PHASE, PHASE_ERROR, RESIDUE, CONTROL, RECLAIMABLE, SPEED_OF_LIGHT, HEAD, ENQUEUE, ENQUEUE_CPU, OFF_CPU,
     STEPS, CROSSING, LAUNCH, GRAPH_LAUNCH, GRAPH_NODE, ROUND_TRIP, WAKEUP, BANDWIDTH, CLOCK, CONTENDED, STARVED, RUNS,
-    LAST_SUCCESS,
+    SKIPPED, GPU_SECONDS, LAST_SUCCESS,
 )  # fmt: skip
 
 PERCENTILES = ("50", "99")
@@ -184,22 +195,31 @@ class ConditionsReading:
 
 @dataclass(frozen=True, slots=True)
 class ProbeReading:
-    """The probe's identity, its counters and histograms."""
+    """What belongs to the probe as a whole: its counters and histograms, and its identity once it has a bench."""
 
-    identity: Identity
+    identity: Identity | None
     runs: tuple[tuple[str, int], ...]
     steps: tuple[tuple[str, str, Distribution], ...]
     last_success: float | None
+    skips: tuple[tuple[str, int], ...] = ()
+    gpu_seconds: float | None = None
 
     def samples(self) -> Iterator[Sample]:
-        """Yield what belongs to the probe as a whole."""
-        one = self.identity
+        """Yield all that is known."""
+        for outcome, count in self.runs:
+            yield RUNS.sample(count, outcome)
+        for reason, count in self.skips:
+            yield SKIPPED.sample(count, reason)
+        if self.gpu_seconds is not None:
+            yield GPU_SECONDS.sample(self.gpu_seconds)
+        if self.last_success is not None:
+            yield LAST_SUCCESS.sample(self.last_success)
+        if self.identity is not None:
+            yield from self._of_bench(self.identity)
+
+    def _of_bench(self, one: Identity) -> Iterator[Sample]:
         yield INFO.sample(
             1.0, one.device, one.uuid, one.model, one.shape, str(one.layers), str(one.context), one.dtype, one.torch
         )
-        for outcome, count in self.runs:
-            yield RUNS.sample(count, outcome)
         for batch, mode, distribution in self.steps:
             yield STEPS.sample(distribution, one.device, one.uuid, batch, mode)
-        if self.last_success is not None:
-            yield LAST_SUCCESS.sample(self.last_success)

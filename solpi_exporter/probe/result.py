@@ -181,6 +181,15 @@ def _host_ahead(one: BatchResult) -> float:
     return one.modes[EAGER_SYNC].enqueue - one.split.compute - one.split.memory
 
 
+@dataclass(frozen=True, slots=True)
+class Cycle:
+    """All batch sizes, measured one after another on one device."""
+
+    identity: Identity
+    costs: Costs
+    results: Sequence[BatchResult]
+
+
 class Bench(Protocol):
     """Measures on one device; memory is allocated when it is made and stays."""
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 KV_BLOCK = 16  # tokens in one block of a paged KV cache, vLLM's default; the ablation keeps one block
+LARGE_MEMORY = 30 << 30  # bytes of GPU memory from which the 8B-shaped layer is taken by default
 ELEMENT_BYTES = 2  # of bfloat16, in which a GPU decodes
 
 
@@ -53,6 +54,11 @@ SHAPES: Mapping[str, Shape] = MappingProxyType(
         )
     }
 )
+
+
+def auto_shape(memory: float | None) -> str:
+    """Return the preset for a GPU with so many bytes of memory; the larger one where that is not known."""
+    return "8b" if memory is None or memory >= LARGE_MEMORY else "1b"
 
 
 def shape_of(name: str, context: int | None = None, layers: int | None = None) -> Shape:

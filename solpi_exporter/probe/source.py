@@ -3,19 +3,23 @@
 import os
 import warnings
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from importlib.util import find_spec
 from itertools import cycle, islice
 
 from solpi_exporter.clock import Clock
 from solpi_exporter.metric import Tally
+from solpi_exporter.probe.guard import REASONS, Skip
+from solpi_exporter.probe.pace import Pace
 from solpi_exporter.probe.plan import Plan
 from solpi_exporter.probe.quantities import BatchReading, ConditionsReading, ProbeReading
-from solpi_exporter.probe.result import MEASURED, BatchResult, Bench, Costs, crossing_batch, verdict
-from solpi_exporter.source import SourceAbsent
+from solpi_exporter.probe.result import MEASURED, BatchResult, Bench, Costs, Cycle, Identity, crossing_batch, verdict
+from solpi_exporter.probe.setback import SetbackKeeper, Setbacks
+from solpi_exporter.source import NeedsRestart, Reading, SourceAbsent
 
 SUCCESS, NOISY, CONTENDED = "success", "noisy", "contended"
+HELD_BACK = "held_back"  # a reason to skip, beside those of the guard
 BOUNDS = (*(round(digit * 10.0**power, 6) for power in range(-4, 0) for digit in (1, 1.5, 2, 3, 5, 7)), 1.0)
 
 
@@ -49,10 +53,20 @@ def open_bench(
     return make_bench(device, shape, batches, plan, context=context, layers=layers)
 
 
+def _unguarded(_: Identity | None) -> None:
+    """Skip nothing."""
+
+
+def _no_baseline(_: Cycle) -> None:
+    """Compare with nothing."""
+
+
 class ProbeSource:
     """Measures every batch size at each poll, and one of `rotation` in turn. `open_bench` is called once.
 
-    `quiet` is held while steps are timed; whatever else in this process would disturb them takes it too.
+    `quiet` is held while steps are timed; whatever else in this process would disturb them takes it too. `guard` says
+    why a cycle must be left out, of the GPU that is measured, None while that is not known. `compare` returns the
+    baseline to be shown beside a cycle.
     """
 
     name = "probe"
@@ -66,35 +80,81 @@ class ProbeSource:
         clock: Clock,
         interval: float,
         rotation: Sequence[int] = (),
+        guard: Callable[[Identity | None], Skip | None] = _unguarded,
+        compare: Callable[[Cycle], Reading | None] = _no_baseline,
+        keeper: SetbackKeeper | None = None,
     ) -> None:
-        self.interval = interval
         self._open_bench = open_bench
         self._batches = tuple(batches)
         self._rotation = cycle(rotation)
         self._quiet = quiet
         self._clock = clock
+        self._pace = Pace(interval)
+        self._guard = guard
+        self._compare = compare
+        self._keeper = keeper or SetbackKeeper(Setbacks(), lambda _: None)
         self._bench: Bench | None = None
         self._runs = Counter({SUCCESS: 0, NOISY: 0, CONTENDED: 0})
+        self._skips = Counter(dict.fromkeys((HELD_BACK, *REASONS), 0))
         self._steps: dict[tuple[int, str], Tally] = {}
         self._last_success: float | None = None
 
-    def poll(self) -> list[BatchReading | ConditionsReading | ProbeReading]:
-        """Measure the raw costs and this cycle's batch sizes; raise SourceError when there is nothing to measure on."""
-        if self._bench is None:
-            self._bench = self._open_bench()
-        identity = self._bench.identity
-        costs = self._bench.costs(self._quiet)
-        batches = (*self._batches, *islice(self._rotation, 1))
-        results = [self._measure(self._bench, batch, costs) for batch in batches]
-        steps = tuple((str(batch), mode, tally.distribution()) for (batch, mode), tally in self._steps.items())
-        return [
-            *(BatchReading(identity, result) for result in results),
-            ConditionsReading(identity, costs, verdict(costs, results), crossing_batch(results)),
-            ProbeReading(identity, tuple(self._runs.items()), steps, self._last_success),
-        ]
+    @property
+    def interval(self) -> float:
+        """Seconds from one cycle to the next."""
+        return self._pace.interval
+
+    def poll(self) -> list[Reading]:
+        """Measure the raw costs and this cycle's batch sizes, or count why not.
+
+        Raises SourceError when there is nothing to measure on, NeedsRestart when CUDA is spoilt for this process.
+        """
+        identity = None if self._bench is None else self._bench.identity
+        reason = self._reason_to_skip(identity)
+        if reason is not None:
+            self._skips[reason] += 1
+            self._pace.skipped()
+            return [self._totals()]
+        try:
+            return [*self._cycle(), self._totals()]
+        except NeedsRestart:
+            self._keeper.happened(self._clock.time())
+            raise
 
     def close(self) -> None:
         """Nothing: memory is released with the process, since an engine that starts must not see it move."""
+
+    def _reason_to_skip(self, identity: Identity | None) -> str | None:
+        if self._keeper.setbacks.left(self._clock.time()):
+            return HELD_BACK
+        skip = self._guard(identity)
+        return None if skip is None else skip.reason
+
+    def _cycle(self) -> Iterator[Reading]:
+        if self._bench is None:
+            self._bench = self._open_bench()
+        identity, batches = self._bench.identity, (*self._batches, *islice(self._rotation, 1))
+        costs = self._bench.costs(self._quiet)
+        results = [self._measure(self._bench, batch, costs) for batch in batches]
+        self._keeper.is_over()
+        self._pace.measured(self._bench.used)
+        for result in results:
+            yield BatchReading(identity, result)
+        yield ConditionsReading(identity, costs, verdict(costs, results), crossing_batch(results))
+        baseline = self._compare(Cycle(identity, costs, results))
+        if baseline is not None:
+            yield baseline
+
+    def _totals(self) -> ProbeReading:
+        bench = self._bench
+        return ProbeReading(
+            None if bench is None else bench.identity,
+            tuple(self._runs.items()),
+            tuple((str(batch), mode, tally.distribution()) for (batch, mode), tally in self._steps.items()),
+            self._last_success,
+            tuple(self._skips.items()),
+            None if bench is None or bench.used is None else bench.used.total,
+        )
 
     def _measure(self, bench: Bench, batch: int, costs: Costs) -> BatchResult:
         result = bench.measure(batch, self._quiet)
@@ -102,7 +162,7 @@ class ProbeSource:
         self._runs[outcome] += 1
         if outcome == SUCCESS:
             self._last_success = self._clock.time()
-        if not costs.is_contended:  # else a step took turns with somebody else's work
+        if not costs.is_contended and outcome != CONTENDED:  # else a step took turns with somebody else's work
             for mode, timed in result.modes.items():
                 self._steps.setdefault((batch, mode), Tally(BOUNDS)).observe(timed.steps)
         return result

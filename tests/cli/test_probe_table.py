@@ -5,7 +5,7 @@ from dataclasses import replace
 import click
 import pytest
 
-from solpi_exporter.cli.probe_table import BAR, Cycle, _bar, table
+from solpi_exporter.cli.probe_table import BAR, _bar, table
 from solpi_exporter.probe.result import (
     EAGER_SYNC,
     EXTRAPOLATED,
@@ -15,6 +15,7 @@ from solpi_exporter.probe.result import (
     MODELLED,
     BatchResult,
     Costs,
+    Cycle,
     Identity,
     ModeResult,
     SplitResult,

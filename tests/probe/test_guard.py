@@ -130,12 +130,13 @@ def test_a_neighbours_memory_that_moves_skips_for_two_minutes() -> None:
 
 # One condition for each reason.
 EACH: dict[str, dict[str, Any]] = {
+    "gpu_state": {"state": "lost"},
     "recovery": {"recovery_action": 1},
     "mig": {"mig_changing": True},
     "compute_mode": {"compute_mode": 3},
     "mps": {"mps": True},
     "memory": {"free": 6.2 * GB},
-    "throttled": {"clock_reasons": frozenset({"sw_power_cap"})},
+    "throttled": {"clock_reasons": frozenset({"hw_slowdown"})},
     "memory_moving": {"still": 42.0},
 }
 
@@ -156,12 +157,13 @@ def test_of_several_reasons_the_first_of_the_table_is_told(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "told"),
     {
+        "gpu_state": ["the GPU is lost", "must answer", "solpi_gpu_state"],
         "recovery": ["recovery action 1", "0 is none", "nvidia-smi --gpu-reset"],
         "mig": ["pending MIG mode", "nvidia-smi -mig"],
         "compute_mode": ["3 (exclusive to a process)", "0 only", "nvidia-smi -c 0"],
         "mps": ["none may", "echo quit | nvidia-cuda-mps-control"],
         "memory": ["6.2 GB", "7.5 GB must be", "--gpu-memory-utilization"],
-        "throttled": ["sw_power_cap", "nothing may", "power limit"],
+        "throttled": ["hw_slowdown", "nothing may", "cooling"],
         "memory_moving": ["42 s ago", "less than 120", "tried again"],
     }.items(),
 )

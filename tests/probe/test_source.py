@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from solpi_exporter.probe import source as module
-from solpi_exporter.probe.plan import GENTLE
-from solpi_exporter.probe.quantities import METRICS
+from solpi_exporter.probe.guard import REASONS, Skip
+from solpi_exporter.probe.plan import GENTLE, Used
+from solpi_exporter.probe.quantities import METRICS, ProbeReading
 from solpi_exporter.probe.result import (
     EAGER_SYNC,
     EXTRAPOLATED,
@@ -19,12 +20,15 @@ from solpi_exporter.probe.result import (
     MODELLED,
     Bench,
     Costs,
+    Cycle,
+    Identity,
     ModeResult,
     SplitResult,
 )
+from solpi_exporter.probe.setback import SetbackKeeper, Setbacks
 from solpi_exporter.probe.source import BOUNDS, ProbeSource, open_bench
 from solpi_exporter.probe.split import Split
-from solpi_exporter.source import SourceAbsent, SourceError
+from solpi_exporter.source import NeedsRestart, SourceAbsent, SourceError
 from tests.fakes import FakeBench, FakeClock, batch_result, values
 
 ON = ("cuda:0", "GPU-1")
@@ -276,3 +280,95 @@ def test_noise_beside_a_busy_gpu_is_in_no_histogram() -> None:
 
     assert "solpi_probe_step_seconds" not in result
     assert result["solpi_probe_runs_total"][("noisy",)] == 1
+
+
+def guarded(skip: Skip | None, bench: FakeBench, asked: list[Identity | None]) -> ProbeSource:
+    def guard(identity: Identity | None) -> Skip | None:
+        asked.append(identity)
+        return skip
+
+    return ProbeSource(lambda: bench, (1,), nullcontext(), FakeClock(), 300.0, guard=guard)
+
+
+def test_a_cycle_that_is_skipped_is_counted_and_leaves_no_gauges() -> None:
+    """The bench is not even made; it is tried again soon, since most reasons pass."""
+    source = guarded(Skip("memory", "too little"), FakeBench({}), [])
+
+    result = shown(source)
+
+    assert result["solpi_probe_skipped_total"][("memory",)] == 1
+    assert sum(result["solpi_probe_skipped_total"].values()) == 1
+    assert "solpi_probe_phase_seconds" not in result
+    assert "solpi_probe_info" not in result
+    assert source.interval == 15.0
+
+
+def test_every_reason_is_there_before_it_occurs() -> None:
+    """A counter that begins with its first count would hide it from `increase`."""
+    skipped = shown(source_of(FakeBench({1: batch_result(1)})))["solpi_probe_skipped_total"]
+
+    assert set(skipped) == {("held_back",), *((reason,) for reason in REASONS)}
+
+
+def test_the_guard_is_told_the_gpu_once_it_is_known() -> None:
+    """Before, the bench would have to be made to know it."""
+    asked: list[Identity | None] = []
+    bench = FakeBench({1: batch_result(1)})
+    source = guarded(None, bench, asked)
+
+    source.poll()
+    source.poll()
+
+    assert asked == [None, bench.identity]
+
+
+def test_what_was_used_of_the_gpu_is_told() -> None:
+    """As a total; a bench without a GPU has none."""
+    bench = FakeBench({1: batch_result(1)}, used=Used(1.5, 0.05))
+
+    assert shown(source_of(bench))["solpi_probe_gpu_seconds_total"] == {(): 1.5}
+    assert "solpi_probe_gpu_seconds_total" not in shown(source_of(FakeBench({1: batch_result(1)})))
+
+
+class SpoiltBench(FakeBench):
+    """A bench whose CUDA is spoilt."""
+
+    def costs(self, quiet: object) -> Costs:
+        raise NeedsRestart("CUDA failed on cuda:0 (an illegal memory access): see the kernel log for an XID")
+
+
+def test_a_spoilt_process_holds_the_probe_back_in_the_next() -> None:
+    """The setback is saved before anything else happens; what was held back is counted, and CUDA is left alone."""
+    clock, saved = FakeClock(), list[Setbacks]()
+    keeper = SetbackKeeper(Setbacks(), saved.append)
+    source = ProbeSource(lambda: SpoiltBench({}), (1,), nullcontext(), clock, 300.0, keeper=keeper)
+    with pytest.raises(NeedsRestart):
+        source.poll()
+
+    keeper = SetbackKeeper(saved[-1], saved.append)
+    bench = FakeBench({1: batch_result(1)})
+    source = ProbeSource(lambda: bench, (1,), nullcontext(), clock, 300.0, keeper=keeper)
+    held_back = shown(source)
+    clock.now += 60.0
+
+    assert held_back["solpi_probe_skipped_total"][("held_back",)] == 1
+    assert "solpi_probe_phase_seconds" not in held_back
+    assert "solpi_probe_phase_seconds" in shown(source)
+    assert saved == [Setbacks(1, saved[0].until), Setbacks()]
+
+
+def test_the_baseline_stands_beside_the_cycle() -> None:
+    """What the comparison returns is told, and nothing where there is none yet."""
+    cycles: list[Cycle] = []
+    bench = FakeBench({1: batch_result(1)})
+    beside = ProbeReading(None, (("pinned", 1),), (), None)
+
+    def compare(cycle: Cycle) -> ProbeReading | None:
+        cycles.append(cycle)
+        return beside if len(cycles) > 1 else None
+
+    source = ProbeSource(lambda: bench, (1,), nullcontext(), FakeClock(), 300.0, compare=compare)
+
+    assert beside not in source.poll()
+    assert beside in source.poll()
+    assert cycles[0] == Cycle(bench.identity, bench.raw, [batch_result(1)])

@@ -1,0 +1,131 @@
+"""The probe as a daemon runs it: guarded by the board, with a baseline."""
+
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from solpi_exporter.board import Board
+from solpi_exporter.config import ProbeSettings
+from solpi_exporter.gpu.reading import GpuReading, GpuState
+from solpi_exporter.kept import Kept
+from solpi_exporter.neighbours import Neighbours
+from solpi_exporter.probe.baseline_file import BaselineUnusable
+from solpi_exporter.probe.result import Cycle, Identity
+from solpi_exporter.probing import Guard, make_comparison, make_keeper
+from solpi_exporter.source import Reading
+from solpi_exporter.statedir import StateDir
+from tests.fakes import FakeBench, FakeClock, batch_result, capturing_log
+
+ON_CPU = Identity("cpu", "", "CPU", "small", 4, 512, "float32", "2.13.0")
+
+
+def guard_of(*gpus: GpuReading, environment: dict[str, str] | None = None, **settings: Any) -> tuple[Guard, Any]:
+    log, captured = capturing_log()
+    board, neighbours = Board(), Neighbours(1, FakeClock(), lambda: None)
+    board.add("gpu", 3.0)
+    board.succeed("gpu", gpus, 0.0, 0.0)
+    neighbours.observe(board.snapshot())
+    return Guard(ProbeSettings(**settings), neighbours, log, environment or {}), captured.entries
+
+
+def lost(index: int) -> GpuReading:
+    return GpuReading(index, f"GPU-{index}", GpuState.LOST)
+
+
+def well(index: int) -> GpuReading:
+    return GpuReading(index, f"GPU-{index}", GpuState.OK)
+
+
+def test_a_reason_is_logged_when_it_begins_and_when_it_is_over() -> None:
+    """Not at every try; the line says what to do."""
+    guard, entries = guard_of(lost(0))
+
+    found = [guard(None), guard(None)]
+    guard.neighbours = Neighbours(1, FakeClock(), lambda: None)
+    found.append(guard(None))
+
+    assert [one and one.reason for one in found] == ["gpu_state", "gpu_state", None]
+    assert [entry["event"] for entry in entries] == ["probe_skipped", "probe_resumed"]
+    assert entries[0]["reason"] == "gpu_state"
+    assert "solpi_gpu_state" in entries[0]["message"]
+
+
+@pytest.mark.parametrize(("device", "reason"), [("auto", "gpu_state"), ("cuda", "gpu_state"), ("cuda:1", None)])
+def test_before_the_bench_is_made_the_setting_names_the_gpu(device: str, reason: str | None) -> None:
+    """By its place in PCI order, in which CUDA is told to count as well."""
+    guard, _ = guard_of(lost(0), well(1), device=device)
+
+    found = guard(None)
+
+    assert (found and found.reason) == reason
+
+
+def test_another_order_of_the_gpus_leaves_it_unknown() -> None:
+    """Where somebody has hidden some of them; once the bench is made its UUID tells."""
+    guard, _ = guard_of(lost(0), well(1), environment={"CUDA_VISIBLE_DEVICES": "1"})
+
+    assert guard(None) is None
+    found = guard(Identity("cuda:0", "GPU-0", "NVIDIA H200", "8b", 4, 512, "bfloat16", "2.13.0"))
+    assert found is not None
+
+
+@pytest.mark.parametrize(("device", "identity"), [("cpu", None), ("auto", ON_CPU)])
+def test_on_a_cpu_nothing_is_guarded(device: str, identity: Identity | None) -> None:
+    """Whatever becomes of the GPUs."""
+    guard, _ = guard_of(lost(0), device=device)
+
+    assert guard(identity) is None
+
+
+def test_the_footprint_is_that_of_the_shape_and_the_largest_batch() -> None:
+    """With CUDA's own; on a small card the smaller shape is meant."""
+    large, _ = guard_of()
+    small, _ = guard_of(shape="1b", batches=(1,), rotation=())
+
+    assert large._footprint(None) == large._footprint(80e9) > large._footprint(24e9) > small._footprint(24e9) > 1 << 30
+
+
+def test_setbacks_outlive_the_process(tmp_path: Path) -> None:
+    """In the state directory; without one they last as long as the process."""
+    log, _ = capturing_log()
+    with closing(StateDir(tmp_path)) as directory:
+        make_keeper(Kept(directory, log, FakeClock())).happened(1000.0)
+
+    with closing(StateDir(tmp_path)) as directory:
+        assert make_keeper(Kept(directory, log, FakeClock())).setbacks.left(1000.0) == 60.0
+    assert make_keeper(Kept(None, log, FakeClock())).setbacks.count == 0
+
+
+def test_a_day_of_good_cycles_becomes_the_baseline(tmp_path: Path) -> None:
+    """It is logged, and shown from then on, after a restart too."""
+    log, captured = capturing_log()
+    clock, settings = FakeClock(), ProbeSettings(batches=(1,), rotation=())
+    cycle = Cycle(FakeBench({}).identity, FakeBench({}).raw, [batch_result(1)])
+
+    def compare_in(directory: StateDir) -> Callable[[Cycle], Reading | None]:
+        return make_comparison(settings, Kept(directory, log, clock), tmp_path, log, clock, Board().snapshot)
+
+    told = []
+    with closing(StateDir(tmp_path)) as directory:
+        compare = compare_in(directory)
+        for _ in range(25):
+            told.append(compare(cycle))
+            clock.now += 3600.0
+    with closing(StateDir(tmp_path)) as directory:
+        told.append(compare_in(directory)(cycle))
+
+    assert told[:24] == [None] * 24
+    assert None not in told[24:]
+    assert [entry["event"] for entry in captured.entries] == ["probe_baseline_pinned"]
+
+
+def test_a_baseline_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    """At the start, not at the first cycle."""
+    log, _ = capturing_log()
+    settings = ProbeSettings(baseline=str(tmp_path / "none.json"))
+
+    with pytest.raises(BaselineUnusable, match=r"none\.json: cannot be read"):
+        make_comparison(settings, Kept(None, log, FakeClock()), None, log, FakeClock(), Board().snapshot)

@@ -15,7 +15,7 @@ from solpi_exporter.gpu import fields
 from solpi_exporter.gpu.reading import GpuReading
 from solpi_exporter.host.mps import mps_runs
 from solpi_exporter.metric import Metric
-from solpi_exporter.probe.guard import Conditions
+from solpi_exporter.probe.guard import NOT_READ, Conditions
 
 NOISE = 64 << 20  # bytes by which memory may differ without having moved
 REST, ALL = -1, -2  # in the place of a pid: used memory that the list of processes leaves out, or all without a list
@@ -80,7 +80,7 @@ class View:
     def trouble(self, gpu: GpuReading | None) -> str | None:
         """Return what is wrong with a GPU, or with all of them."""
         if self.source in (State.PENDING, State.DOWN):
-            return "not read yet" if self.source is State.PENDING else "not readable"
+            return NOT_READ if self.source is State.PENDING else "not readable"
         return None if gpu is None or gpu.up else gpu.state.value.replace("_", " ")
 
     def values(self, gpu: GpuReading) -> Values:

@@ -21,7 +21,7 @@ from solpi_exporter.neighbours import Neighbours
 from solpi_exporter.probe import pinned, setback
 from solpi_exporter.probe.baseline import Baseline
 from solpi_exporter.probe.baseline_file import read_baseline
-from solpi_exporter.probe.guard import Skip, skip
+from solpi_exporter.probe.guard import STARTING, Skip, skip
 from solpi_exporter.probe.pinned import PinnedBaseline, PinnedState
 from solpi_exporter.probe.repin import RepinMarker
 from solpi_exporter.probe.result import Cycle, Identity
@@ -46,6 +46,8 @@ class Guard:
         """Return why a cycle must be left out; `identity` is None before the probe holds its memory."""
         found = self._found(identity)
         reason = None if found is None else found.reason
+        if reason == STARTING:  # nothing to tell anybody
+            return found
         if found is not None and reason != self._told:
             self.log.warning("probe_skipped", reason=reason, message=found.message)
         elif found is None and self._told is not None:

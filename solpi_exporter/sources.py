@@ -35,7 +35,7 @@ from solpi_exporter.kept import Kept
 from solpi_exporter.neighbours import Neighbours
 from solpi_exporter.placement import Placer, ServerHint
 from solpi_exporter.probe.plan import GENTLE
-from solpi_exporter.probe.source import ProbeSource, open_bench, torch_is_there
+from solpi_exporter.probe.source import ProbeSource, open_bench, torch_is_there, unguarded
 from solpi_exporter.probing import Guard, make_comparison, make_keeper
 from solpi_exporter.source import Source
 
@@ -52,10 +52,14 @@ ONE_SHOT_LOG_SECONDS = 600.0  # a log of gigabytes is read to its end
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """What the daemon meets outside: the clock, the driver. The demo and the tests bring their own."""
+    """What the daemon meets outside: the clock, the driver. The demo and the tests bring their own.
+
+    `is_recorded` says that the driver's GPUs are not those of this host, on which the probe runs.
+    """
 
     clock: Clock = field(default_factory=SystemClock)
     driver: Driver = field(default_factory=NvmlDriver)
+    is_recorded: bool = False
 
 
 def make_placer(servers: Sequence[ServerSettings]) -> Placer:
@@ -247,7 +251,7 @@ class Sources:
             world.clock,
             probe.interval,
             probe.others,
-            Guard(probe, self.neighbours, self.log),
+            unguarded if world.is_recorded else Guard(probe, self.neighbours, self.log),
             make_comparison(probe, self.kept, state_dir, self.log, world.clock, self.snapshot),
             make_keeper(self.kept),
         )

@@ -53,6 +53,20 @@ def test_a_reason_is_logged_when_it_begins_and_when_it_is_over() -> None:
     assert "solpi_gpu_state" in entries[0]["message"]
 
 
+def test_waiting_for_the_first_look_is_no_news() -> None:
+    """Every start would begin with a warning."""
+    log, captured = capturing_log()
+    board, neighbours = Board(), Neighbours(1, FakeClock(), lambda: None)
+    board.add("gpu", 3.0)
+    neighbours.observe(board.snapshot())
+
+    found = Guard(ProbeSettings(), neighbours, log, {})(None)
+
+    assert found is not None
+    assert found.reason == "starting"
+    assert captured.entries == []
+
+
 @pytest.mark.parametrize(("device", "reason"), [("auto", "gpu_state"), ("cuda", "gpu_state"), ("cuda:1", None)])
 def test_before_the_bench_is_made_the_setting_names_the_gpu(device: str, reason: str | None) -> None:
     """By its place in PCI order, in which CUDA is told to count as well."""

@@ -31,19 +31,21 @@ UNIT = ServerSettings(name="b", journal="vllm.service")
 NO_PROBE = ProbeSettings(enabled=False)
 
 
-def sources_of(settings: Settings, snapshot: Snapshot | None = None, *, one_shot: bool = False) -> Sources:
+def sources_of(
+    settings: Settings, snapshot: Snapshot | None = None, *, one_shot: bool = False, is_recorded: bool = False
+) -> Sources:
     log, _ = capturing_log()
     board = Board()
     return Sources(
         settings,
-        World(FakeClock(), FakeDriver([])),
+        World(FakeClock(), FakeDriver([]), is_recorded=is_recorded),
         log,
         threading.Lock(),
         board.snapshot if snapshot is None else lambda: snapshot,
         make_placer(settings.engine.server),
         Kept(None, log, FakeClock()),
         RememberedGpus(),
-        Neighbours(1, FakeClock(), lambda: None),
+        Neighbours(1, FakeClock(), lambda: True),
         one_shot=one_shot,
     )
 
@@ -156,3 +158,19 @@ def test_the_probe_is_made_as_the_settings_say(monkeypatch: pytest.MonkeyPatch) 
 
     assert asked == [(("cpu", "1b", (1, 2, 4), GENTLE), {"context": 64, "layers": 3})]
     assert [one.result.batch for one in readings if isinstance(one, BatchReading)] == [1, 2, 4]
+
+
+@pytest.mark.parametrize(("is_recorded", "skipped"), [(False, 1), (True, 0)])
+def test_recorded_gpus_guard_nothing(monkeypatch: pytest.MonkeyPatch, *, is_recorded: bool, skipped: int) -> None:
+    """The demo's probe runs on what this host has; elsewhere an MPS server keeps it from running."""
+    monkeypatch.setattr(sources_module, "open_bench", lambda *_, **__: FakeBench({1: batch_result(1)}))
+    settings = Settings(
+        gpu=GpuSettings(enabled=False),
+        host=HostSettings(enabled=False),
+        probe=ProbeSettings(enabled=True, batches=(1,), rotation=()),
+    )
+    (source,) = sources_of(settings, is_recorded=is_recorded).polled()
+
+    readings = source.poll()
+
+    assert len([one for one in readings if isinstance(one, BatchReading)]) == 1 - skipped

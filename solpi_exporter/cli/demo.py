@@ -58,7 +58,7 @@ def demo(config: Path | None, speed: float, seconds: float | None, **flags: Any)
             stack.callback(timer.cancel)
         played = None if flags["log_file"] or flags["metrics_url"] or flags["no_engine"] else (server.url, log_file)
         announce = partial(_announce, played, timeline, speed)
-        status = serve(settings, World(clock, driver), stop, announce)
+        status = serve(settings, World(clock, driver, is_recorded=True), stop, announce)
     leave(status)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+NOT_READ = "not read yet"  # a state: nobody has looked so far
 GB = 1e9
 MARGIN = 1 * GB  # bytes that stay free, for what an engine allocates beyond its share
 MARGIN_RATIO = 0.03  # of the card, where that is more
@@ -60,6 +61,10 @@ def skip(conditions: Conditions, footprint: float) -> Skip | None:
         if message is not None:
             return Skip(reason, message)
     return None
+
+
+def _starting(now: Conditions, _: float) -> str | None:
+    return None if now.state != NOT_READ else "the GPU was not read yet, and must be first: wait a few seconds"
 
 
 def _gpu_state(now: Conditions, _: float) -> str | None:
@@ -131,9 +136,12 @@ def _memory_moving(now: Conditions, _: float) -> str | None:
     )
 
 
+STARTING = "starting"
+
 # In this order the first that holds is told: those that last until somebody acts before those that pass.
 REASONS: Mapping[str, Callable[[Conditions, float], str | None]] = MappingProxyType(
     {
+        STARTING: _starting,
         "gpu_state": _gpu_state,
         "recovery": _recovery,
         "mig": _mig,

@@ -2,9 +2,11 @@
 
 import random
 
+from solpi_exporter.probe.guard import STARTING
 from solpi_exporter.probe.plan import MAX_SHARE, Used
 
-RETRY_SECONDS = 15.0  # after a cycle that was left out: most reasons pass
+RETRY_SECONDS = 15.0  # after a cycle that was left out: most reasons pass,
+STARTING_SECONDS = 1.0  # and that at the start at once
 
 
 class Pace:
@@ -23,9 +25,9 @@ class Pace:
         """Seconds from the begin of the last cycle to the next one."""
         return self._interval
 
-    def skipped(self) -> None:
+    def skipped(self, reason: str) -> None:
         """Take note that a cycle was left out."""
-        self._interval = min(self._usual, RETRY_SECONDS)
+        self._interval = min(self._usual, STARTING_SECONDS if reason == STARTING else RETRY_SECONDS)
 
     def measured(self, used: Used | None) -> None:
         """Take note of a cycle, and of what it used of a GPU."""

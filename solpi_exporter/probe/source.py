@@ -53,7 +53,7 @@ def open_bench(
     return make_bench(device, shape, batches, plan, context=context, layers=layers)
 
 
-def _unguarded(_: Identity | None) -> None:
+def unguarded(_: Identity | None) -> None:
     """Skip nothing."""
 
 
@@ -80,7 +80,7 @@ class ProbeSource:
         clock: Clock,
         interval: float,
         rotation: Sequence[int] = (),
-        guard: Callable[[Identity | None], Skip | None] = _unguarded,
+        guard: Callable[[Identity | None], Skip | None] = unguarded,
         compare: Callable[[Cycle], Reading | None] = _no_baseline,
         keeper: SetbackKeeper | None = None,
     ) -> None:
@@ -113,7 +113,7 @@ class ProbeSource:
         reason = self._reason_to_skip(identity)
         if reason is not None:
             self._skips[reason] += 1
-            self._pace.skipped()
+            self._pace.skipped(reason)
             return [self._totals()]
         try:
             return [*self._cycle(), self._totals()]

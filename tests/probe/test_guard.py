@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from solpi_exporter.gpu.fields import CLOCKS_EVENT_REASONS
-from solpi_exporter.probe.guard import GB, REASONS, SETTLED_SECONDS, THROTTLING, Conditions, Skip, skip
+from solpi_exporter.probe.guard import GB, NOT_READ, REASONS, SETTLED_SECONDS, THROTTLING, Conditions, Skip, skip
 
 FOOTPRINT = 3 * GB
 
@@ -130,6 +130,7 @@ def test_a_neighbours_memory_that_moves_skips_for_two_minutes() -> None:
 
 # One condition for each reason.
 EACH: dict[str, dict[str, Any]] = {
+    "starting": {"state": NOT_READ},
     "gpu_state": {"state": "lost"},
     "recovery": {"recovery_action": 1},
     "mig": {"mig_changing": True},
@@ -151,12 +152,13 @@ def test_of_several_reasons_the_first_of_the_table_is_told(name: str) -> None:
     """What lasts until somebody acts goes before what passes by itself."""
     later = list(EACH)[list(EACH).index(name) :]
 
-    assert reason(**{key: value for one in later for key, value in EACH[one].items()}) == name
+    assert reason(**{key: value for one in reversed(later) for key, value in EACH[one].items()}) == name
 
 
 @pytest.mark.parametrize(
     ("name", "told"),
     {
+        "starting": ["was not read yet", "must be first", "wait"],
         "gpu_state": ["the GPU is lost", "must answer", "solpi_gpu_state"],
         "recovery": ["recovery action 1", "0 is none", "nvidia-smi --gpu-reset"],
         "mig": ["pending MIG mode", "nvidia-smi -mig"],

@@ -1,5 +1,6 @@
 """When the next cycle is due."""
 
+from solpi_exporter.probe.guard import STARTING
 from solpi_exporter.probe.pace import Pace
 from solpi_exporter.probe.plan import Used
 
@@ -34,7 +35,16 @@ def test_a_cycle_that_was_left_out_is_tried_again_soon() -> None:
     """But not sooner than cycles come anyway."""
     often, seldom = Pace(5.0), Pace(300.0)
 
-    often.skipped()
-    seldom.skipped()
+    often.skipped("memory")
+    seldom.skipped("memory")
 
     assert (often.interval, seldom.interval) == (5.0, 15.0)
+
+
+def test_the_first_look_at_the_gpu_is_waited_for() -> None:
+    """Which takes a second, not fifteen."""
+    pace = Pace(300.0)
+
+    pace.skipped(STARTING)
+
+    assert pace.interval == 1.0

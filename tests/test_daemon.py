@@ -7,11 +7,12 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import cast
 
+import msgspec
 import pytest
 
 from solpi_exporter import sources as module
 from solpi_exporter.clock import SystemClock
-from solpi_exporter.config import EngineSettings, GpuSettings, ProbeSettings, ServerSettings, Settings
+from solpi_exporter.config import EngineSettings, GpuSettings, HostSettings, ProbeSettings, ServerSettings, Settings
 from solpi_exporter.daemon import RESTART, Daemon
 from solpi_exporter.gpu.driver import Driver, DriverAbsent
 from solpi_exporter.probe.result import BatchResult, Costs
@@ -244,3 +245,55 @@ class HoldingBench:
             self.timing.set()
             assert self.done.wait(10.0)
         return batch_result(batch)
+
+
+PROBE_ONLY = Settings(
+    gpu=GpuSettings(enabled=False),
+    host=HostSettings(enabled=False),
+    probe=ProbeSettings(enabled=True, device="cpu", batches=(1,), rotation=()),
+)
+
+
+class SpoiltBench(FakeBench):
+    """A bench whose CUDA fails, as it would for every later call."""
+
+    def costs(self, quiet: AbstractContextManager[object]) -> Costs:
+        raise NeedsRestart("CUDA failed on cuda:0 (an illegal memory access was encountered): see the kernel log")
+
+
+def test_a_sticky_cuda_error_ends_the_daemon_and_holds_the_probe_back(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It asks for a new process, which finds the setback and leaves CUDA alone for now: no crash loop."""
+    settings = msgspec.structs.replace(PROBE_ONLY, state_dir=str(tmp_path))
+    monkeypatch.setattr(module, "open_bench", lambda *_, **__: SpoiltBench({}))
+    with serving(settings, ready=False) as first:
+        assert eventually(lambda: first.status != [])
+    monkeypatch.setattr(module, "open_bench", Untouchable())
+
+    with serving(settings, ready=False) as second:
+        assert eventually(lambda: 'solpi_probe_skipped_total{reason="held_back"} 1.0' in second.metrics())
+
+    assert first.status == [RESTART]
+    assert second.status == [0]
+
+
+def test_a_probe_that_hangs_loses_its_series_and_gets_no_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its thread stays where it is; nothing else may start a bench beside it."""
+    benches: list[HoldingBench] = []
+
+    def make(*_: object, **__: object) -> HoldingBench:
+        benches.append(HoldingBench())
+        return benches[-1]
+
+    monkeypatch.setattr(module, "open_bench", make)
+
+    with serving(PROBE_ONLY, ready=False) as running:
+        assert eventually(lambda: bool(benches) and benches[0].timing.is_set())
+        running.daemon._expire(force=True)
+        page = running.metrics()
+        benches[0].done.set()
+
+    assert 'solpi_source_state{source="probe",state="down"} 1.0' in page
+    assert "solpi_probe_phase_seconds{" not in page
+    assert len(benches) == 1

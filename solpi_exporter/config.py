@@ -21,10 +21,11 @@ GpuIndex = Annotated[int, Meta(ge=0)]
 Batch = Annotated[int, Meta(ge=1, le=256)]
 
 READ_FROM = ("beginning", "end")
+THREAD, WORKER = "thread", "worker"
 
 _SERVER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,63}")
 _UNIT = re.compile(r"[A-Za-z0-9][A-Za-z0-9:_.@\\-]*")
-_DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
+_DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?|(GPU|MIG)-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 def listen_address(listen: str) -> tuple[str, int]:
@@ -131,10 +132,15 @@ class EngineSettings(Section, frozen=True):
 
 
 class ProbeSettings(Section, frozen=True):
-    """The decode probe. "auto" runs it where torch can be imported; `baseline` is a file of `probe --save-baseline`."""
+    """The decode probe. "auto" runs it where torch can be imported; a worker finds that out itself, under `python`.
+
+    `baseline` is a file of `probe --save-baseline`.
+    """
 
     enabled: bool | str = "auto"
     interval: Seconds = 300.0
+    isolation: str = THREAD
+    python: str | None = None
     device: str = "auto"
     shape: str = "auto"
     context: Annotated[int, Meta(ge=KV_BLOCK, le=1 << 17)] | None = None
@@ -146,7 +152,11 @@ class ProbeSettings(Section, frozen=True):
     def __post_init__(self) -> None:
         _one_of("enabled", self.enabled, (True, False, "auto"))
         if not _DEVICE.fullmatch(self.device):
-            raise ValueError(f"device: expected auto, cpu, cuda or cuda:N, got {self.device!r}")
+            expected = "auto, cpu, cuda, cuda:N or a UUID as nvidia-smi -L prints it"
+            raise ValueError(f"device: expected {expected}, got {self.device!r}")
+        _one_of("isolation", self.isolation, (THREAD, WORKER))
+        if self.python is not None and self.isolation != WORKER:
+            raise ValueError(f'python: expected with isolation = "worker" only, got {self.python!r}')
         _one_of("shape", self.shape, ("auto", *SHAPES))
         for name in ("batches", "rotation"):
             sizes = getattr(self, name)

@@ -3,7 +3,6 @@
 The main loop only looks after the rest: polls that hang, the engine's own token, threads that have died.
 """
 
-import os
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
@@ -66,7 +65,7 @@ class Daemon:
         self._kept = Kept(self._state, log, self._clock)
         self._remembered = RememberedGpus(self._kept, settings.gpu.expected)
         self._placer = make_placer(settings.engine.server if settings.engine.enabled else ())
-        self._neighbours = Neighbours(os.getpid(), self._clock)
+        self._neighbours = Neighbours(self._clock)
         snapshot = self.board.snapshot
         sources = Sources(
             settings,
@@ -121,7 +120,9 @@ class Daemon:
 
         0 when asked to stop, 1 when something broke that never should, RESTART when only a new process can go on.
         """
-        self._neighbours.observe(self.board.snapshot())  # so that the probe waits for the first look at its GPU
+        self._neighbours.observe(
+            self.board.snapshot(), self._placement.own
+        )  # so that the probe waits for the first look at its GPU
         threads = [
             threading.Thread(target=runner.run, args=(stop,), name=runner.source.name, daemon=True)
             for runner in self._runners
@@ -162,8 +163,8 @@ class Daemon:
         if snapshot.version == self._joined:
             return
         self._joined = snapshot.version
-        self._neighbours.observe(snapshot)
         self._placement = self._placer.place(snapshot)
+        self._neighbours.observe(snapshot, self._placement.own)
         if self._placement.gpus:
             self._window.observe(snapshot, self._placement.gpus)
 

@@ -5,7 +5,7 @@
 Whether other processes' memory moves shows from one reading to the next only, so what was seen last is kept.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -91,20 +91,22 @@ class View:
 
 @dataclass(slots=True)
 class Neighbours:
-    """Follows the board for the process `own_pid`; `mps` tells whether an MPS server runs, None where it cannot."""
+    """Follows the board; `mps` tells whether an MPS server runs, None where it cannot."""
 
-    own_pid: int
     clock: Clock
     mps: Callable[[], bool | None] = mps_runs
     _view: View = View()  # replaced as a whole, since it is read from another thread
 
-    def observe(self, snapshot: Snapshot) -> None:
-        """Take in the board; the first sight of a GPU is no move, since the exporter may be the one that is new."""
+    def observe(self, snapshot: Snapshot, own: Collection[int]) -> None:
+        """Take in the board; `own` are the pids of the exporter's own processes.
+
+        The first sight of a GPU is no move, since the exporter may be the one that is new.
+        """
         readings = tuple(snapshot.readings(GpuReading))
         sights = dict(self._view.sights)
         for time, gpu in readings:
             if gpu.up:
-                held = _held(gpu, self.own_pid)
+                held = _held(gpu, own)
                 sights[gpu.uuid] = sights.get(gpu.uuid, Sight(held)).then(held, time)
         source = next((entry.state for entry in snapshot.entries if entry.source == "gpu"), None)
         self._view = View(tuple(gpu for _, gpu in readings), source, sights)
@@ -123,13 +125,13 @@ class Neighbours:
         return _conditions(view.values(gpu), mps, None if moved is None else self.clock.monotonic() - moved)
 
 
-def _held(gpu: GpuReading, own_pid: int) -> Held:
+def _held(gpu: GpuReading, own: Collection[int]) -> Held:
     used = _values(gpu).get((fields.MEMORY_USED, ()))
     if gpu.processes is None:
         return Held(None, {} if used is None else {ALL: used})
     told = {one.pid: one.memory for one in gpu.processes if one.memory is not None}
     rest = {} if used is None else {REST: used - sum(told.values())}
-    others = frozenset(one.pid for one in gpu.processes) - {own_pid}
+    others = frozenset(one.pid for one in gpu.processes).difference(own)
     return Held(others, {pid: memory for pid, memory in told.items() if pid in others} | rest)
 
 

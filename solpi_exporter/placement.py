@@ -18,6 +18,7 @@ from solpi_exporter.host.process import Process
 from solpi_exporter.host.source import EngineProcesses, GpuPlace
 from solpi_exporter.host.toolkit import torch_cuda
 from solpi_exporter.metric import Metric, Sample
+from solpi_exporter.probe.launch import MODULE
 from solpi_exporter.probe.quantities import ProbeReading
 
 ENGINE_GPU = Metric(
@@ -52,13 +53,16 @@ class ServerHint:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """UUIDs, pids and CUDA version by server; the GPUs that answer; the CUDA version of the probe's torch."""
+    """UUIDs, pids and CUDA version by server; the GPUs that answer; the CUDA version of the probe's torch.
+
+    `own` are the exporter's processes.
+    """
 
     gpus: Mapping[str, frozenset[str]]
     pids: Mapping[str, frozenset[int]]
     toolkits: Mapping[str, float]
     readings: tuple[GpuReading, ...]
-    own_pid: int
+    own: frozenset[int]
     own_toolkit: float | None
 
     def samples(self) -> Iterator[Sample]:
@@ -86,7 +90,7 @@ class Placement:
 
     def _memory(self, processes: Sequence[GpuProcess] | None) -> Iterator[tuple[str, float]]:
         """Yield the memory of each kind; a kind with a process whose memory is not told is not known."""
-        kinds = {"engine": frozenset().union(*self.pids.values()), "probe": frozenset({self.own_pid})}
+        kinds = {"engine": frozenset().union(*self.pids.values()), "probe": self.own}
         for kind in ("engine", "probe", "other"):
             memory = [one.memory for one in processes or () if _kind(one.pid, kinds) == kind]
             if processes is not None and None not in memory:
@@ -136,7 +140,13 @@ class Placer:
             for hint in self.servers
         }
         probes = (probe.identity.cuda for _, probe in snapshot.readings(ProbeReading) if probe.identity is not None)
-        return Placement(chosen, pids, self._versions(pids), tuple(gpus), self.own_pid, next(probes, None))
+        return Placement(chosen, pids, self._versions(pids), tuple(gpus), self._own(), next(probes, None))
+
+    def _own(self) -> frozenset[int]:
+        """Return this process and the probe's worker; its other children may be engines, where it is pid 1."""
+        first = (lineage[0] for lineage in self._lineages.values() if lineage)
+        workers = {one.pid for one in first if one.parent == self.own_pid and any(MODULE in it for it in one.command)}
+        return frozenset({self.own_pid} | workers)
 
     def _versions(self, pids: Mapping[str, frozenset[int]]) -> dict[str, float]:
         """Return the CUDA version of each server; the lowest, should its processes differ."""
@@ -150,7 +160,7 @@ class Placer:
         A pid in a log is one of the engine's own namespace; in a container it names some other process here, or none.
         """
         named = {pid for pid in told if _is_engine(self._lineages.get(pid, ())[:1])}
-        computing = {one.pid for gpu in gpus for one in gpu.processes or ()} - {self.own_pid}
+        computing = {one.pid for gpu in gpus for one in gpu.processes or ()} - self._own()
         lineages = {pid: self._lineages.get(pid, ()) for pid in computing}
         mine = {pid for pid, lineage in lineages.items() if any(process.pid in named for process in lineage)}
         mine = mine or self._by_unit(hint, lineages) or self._by_port(hint, lineages)

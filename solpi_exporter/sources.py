@@ -1,6 +1,7 @@
 """Settings become sources: which there are, in their order of precedence, and which are set aside."""
 
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -12,7 +13,7 @@ from structlog.typing import FilteringBoundLogger
 
 from solpi_exporter.board import Snapshot, State
 from solpi_exporter.clock import Clock, SystemClock
-from solpi_exporter.config import ServerSettings, Settings
+from solpi_exporter.config import THREAD, ProbeSettings, ServerSettings, Settings
 from solpi_exporter.engine.dialects.dialect import Dialect
 from solpi_exporter.engine.dialects.table import chosen, start_of
 from solpi_exporter.engine.endpoint import EndpointSource
@@ -35,6 +36,8 @@ from solpi_exporter.kept import Kept
 from solpi_exporter.neighbours import Neighbours
 from solpi_exporter.placement import Placer, ServerHint
 from solpi_exporter.probe.plan import GENTLE
+from solpi_exporter.probe.remote import open_remote
+from solpi_exporter.probe.result import Bench
 from solpi_exporter.probe.source import ProbeSource, open_bench, torch_is_there, unguarded
 from solpi_exporter.probing import Guard, make_comparison, make_keeper
 from solpi_exporter.source import Source
@@ -65,6 +68,13 @@ class World:
 def make_placer(servers: Sequence[ServerSettings]) -> Placer:
     """Return what finds out which GPUs and processes are whose."""
     return Placer([_hint(server) for server in servers], os.getpid(), lineage)
+
+
+def bench_opener(probe: ProbeSettings, clock: Clock) -> Callable[..., Bench]:
+    """Return `open_bench`, or what opens the same bench in a worker."""
+    if probe.isolation == THREAD:
+        return open_bench
+    return partial(open_remote, (probe.python or sys.executable,), clock)
 
 
 def _hint(server: ServerSettings) -> ServerHint:
@@ -243,9 +253,9 @@ class Sources:
     def _probe(self) -> ProbeSource:
         settings, probe, world = self.settings, self.settings.probe, self.world
         state_dir = None if settings.state_dir is None or self.one_shot else Path(settings.state_dir)
-        batches = (*probe.batches, *probe.others)
+        batches, opener = (*probe.batches, *probe.others), bench_opener(probe, world.clock)
         return ProbeSource(
-            partial(open_bench, probe.device, probe.shape, batches, GENTLE, context=probe.context, layers=probe.layers),
+            partial(opener, probe.device, probe.shape, batches, GENTLE, context=probe.context, layers=probe.layers),
             probe.batches,
             self.quiet,
             world.clock,
@@ -261,6 +271,6 @@ class Sources:
         match self.settings.probe.enabled:
             case False:
                 return State.OFF
-            case "auto" if not torch_is_there():
+            case "auto" if self.settings.probe.isolation == THREAD and not torch_is_there():
                 return State.ABSENT
         return None

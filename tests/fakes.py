@@ -194,6 +194,8 @@ class FakeBench:
     identity: Identity = Identity("cuda:0", "GPU-1", "NVIDIA H200", "8b", 4, 512, "bfloat16", "2.13.0")
     raw: Costs = Costs(wakeup=(60e-6, 110e-6))
     used: Used | None = None
+    is_open: bool = True
+    closed: bool = False
 
     def costs(self, quiet: AbstractContextManager[object]) -> Costs:
         with quiet:
@@ -202,6 +204,9 @@ class FakeBench:
     def measure(self, batch: int, quiet: AbstractContextManager[object]) -> BatchResult:
         with quiet:
             return self.results[batch]
+
+    def close(self) -> None:
+        self.closed = True
 
 
 def batch_result(batch: int, noise: str | None = None, token: float = 10e-3) -> BatchResult:

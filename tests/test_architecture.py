@@ -152,7 +152,6 @@ TESTED_ELSEWHERE = {
     "engine/reading.py",
     "probe/quantities.py",
     "probe/pinned_quantities.py",
-    "probe/device.py",
     "probe/rig.py",
     "probe/cuda_costs.py",
     "probe/cuda_steps.py",

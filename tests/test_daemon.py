@@ -232,7 +232,7 @@ class HoldingBench:
     """A bench that times a step for as long as a test wants."""
 
     identity = FakeBench({}).identity
-    used = None
+    is_open, used = True, None
 
     def __init__(self) -> None:
         self.timing, self.done = threading.Event(), threading.Event()
@@ -245,6 +245,9 @@ class HoldingBench:
             self.timing.set()
             assert self.done.wait(10.0)
         return batch_result(batch)
+
+    def close(self) -> None:
+        """Nothing."""
 
 
 PROBE_ONLY = Settings(

@@ -20,7 +20,11 @@ DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
 
 
 # Settings without a default, which stand in the example as comments.
-OPTIONAL = {("state_dir",), ("gpu", "expected"), ("probe", "context"), ("probe", "layers"), ("probe", "baseline")}
+OPTIONAL = {
+    ("state_dir",),
+    ("gpu", "expected"),
+    *(("probe", key) for key in ("context", "layers", "baseline", "python")),
+}
 
 
 def examples() -> list[dict[str, Any]]:

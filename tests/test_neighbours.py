@@ -54,7 +54,7 @@ class Host:
         self.board.add("gpu", 10.0)
         self.mps = mps
         self.asked = 0
-        self.neighbours = Neighbours(OWN, self.clock, self.look_for_mps)
+        self.neighbours = Neighbours(self.clock, self.look_for_mps)
         if gpus:
             self.poll(*gpus, after=0.0)
 
@@ -65,13 +65,13 @@ class Host:
     def poll(self, *gpus: GpuReading, after: float = 5.0) -> "Host":
         self.clock.now += after
         self.board.succeed("gpu", gpus, self.clock.now, 0.0)
-        self.neighbours.observe(self.board.snapshot())
+        self.neighbours.observe(self.board.snapshot(), {OWN})
         return self
 
     def fail(self, after: float = 5.0) -> "Host":
         self.clock.now += after
         self.board.fail("gpu", SourceError("the driver does not answer"), self.clock.now)
-        self.neighbours.observe(self.board.snapshot())
+        self.neighbours.observe(self.board.snapshot(), {OWN})
         return self
 
     def conditions(self, uuid: str = UUID) -> Conditions:
@@ -196,7 +196,7 @@ def test_gpus_that_were_never_polled_are_waited_for() -> None:
     """The probe starts beside them; a board without them is that of a host where they are switched off."""
     host, board = Host(), Board()
     board.add("gpu", 1.0)
-    host.neighbours.observe(board.snapshot())
+    host.neighbours.observe(board.snapshot(), {1})
 
     assert host.conditions() == Conditions("not read yet")
 
@@ -354,7 +354,7 @@ def test_what_was_observed_once_is_observed_the_same_again() -> None:
     """The board changes for other reasons too; the time of a move is that of its poll."""
     host = Host(gpu({9: GB})).poll(gpu({}))
     host.clock.now += 2.0
-    host.neighbours.observe(host.board.snapshot())
+    host.neighbours.observe(host.board.snapshot(), {OWN})
 
     assert host.still() == 2.0
 

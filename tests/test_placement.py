@@ -11,6 +11,7 @@ from solpi_exporter.gpu.reading import GpuProcess, GpuReading, GpuState
 from solpi_exporter.host.process import Process
 from solpi_exporter.host.source import EngineProcesses, GpuPlace
 from solpi_exporter.placement import Placement, Placer, ServerHint
+from solpi_exporter.probe.launch import MODULE
 from solpi_exporter.probe.quantities import ProbeReading
 from solpi_exporter.probe.result import Identity
 from tests.fakes import values
@@ -209,6 +210,20 @@ def test_memory_is_told_by_kind() -> None:
         (*on, "other"): 5e9,
     }
     assert shown["solpi_engine_gpu_info"][("a", "GPU-0")] == 1.0
+
+
+def test_a_worker_of_the_probe_is_the_exporters() -> None:
+    """Its memory is the probe's, and it is no engine. An engine may be our child as well: of a shell that became us."""
+    command = ("/opt/vllm/bin/python", "-c", f"from {MODULE} import main\n", "/package", "0.1.0")
+    processes = [process(9, OWN, command), process(5, OWN, SERVE)]
+    joined = Joined([ServerHint("s")], [gpu(0, {5: 70e9, 9: 1e9})], processes)
+
+    assert joined.place().pids == {"s": frozenset({5})}
+    assert joined.shown()["solpi_gpu_process_memory_bytes"] == {
+        ("0", "GPU-0", "", "engine"): 70e9,
+        ("0", "GPU-0", "", "probe"): 1e9,
+        ("0", "GPU-0", "", "other"): 0,
+    }
 
 
 def test_memory_that_one_process_does_not_tell_is_not_known() -> None:

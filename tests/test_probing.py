@@ -24,10 +24,10 @@ ON_CPU = Identity("cpu", "", "CPU", "small", 4, 512, "float32", "2.13.0")
 
 def guard_of(*gpus: GpuReading, environment: dict[str, str] | None = None, **settings: Any) -> tuple[Guard, Any]:
     log, captured = capturing_log()
-    board, neighbours = Board(), Neighbours(1, FakeClock(), lambda: None)
+    board, neighbours = Board(), Neighbours(FakeClock(), lambda: None)
     board.add("gpu", 3.0)
     board.succeed("gpu", gpus, 0.0, 0.0)
-    neighbours.observe(board.snapshot())
+    neighbours.observe(board.snapshot(), {1})
     return Guard(ProbeSettings(**settings), neighbours, log, environment or {}), captured.entries
 
 
@@ -44,7 +44,7 @@ def test_a_reason_is_logged_when_it_begins_and_when_it_is_over() -> None:
     guard, entries = guard_of(lost(0))
 
     found = [guard(None), guard(None)]
-    guard.neighbours = Neighbours(1, FakeClock(), lambda: None)
+    guard.neighbours = Neighbours(FakeClock(), lambda: None)
     found.append(guard(None))
 
     assert [one and one.reason for one in found] == ["gpu_state", "gpu_state", None]
@@ -56,9 +56,9 @@ def test_a_reason_is_logged_when_it_begins_and_when_it_is_over() -> None:
 def test_waiting_for_the_first_look_is_no_news() -> None:
     """Every start would begin with a warning."""
     log, captured = capturing_log()
-    board, neighbours = Board(), Neighbours(1, FakeClock(), lambda: None)
+    board, neighbours = Board(), Neighbours(FakeClock(), lambda: None)
     board.add("gpu", 3.0)
-    neighbours.observe(board.snapshot())
+    neighbours.observe(board.snapshot(), {1})
 
     found = Guard(ProbeSettings(), neighbours, log, {})(None)
 

@@ -29,7 +29,12 @@ MESSAGES = {
     "server_named_twice": "engine.server: expected a name of its own for each, got a twice",
     "server_without_name": "engine.server[0].name: expected a value, got none",
     "server_without_source": "engine.server[0].log: expected a path or pattern here, or a journal or metrics_url",
-    "unknown_device": "probe.device: expected auto, cpu, cuda or cuda:N, got 'tpu'",
+    "unknown_device": "probe.device: expected auto, cpu, cuda, cuda:N or a UUID as nvidia-smi -L prints it, got 'tpu'",
+    "uuid_cut_short": (
+        "probe.device: expected auto, cpu, cuda, cuda:N or a UUID as nvidia-smi -L prints it, got 'GPU-01234567'"
+    ),
+    "python_of_a_thread": "probe.python: expected with isolation = \"worker\" only, got '/opt/vllm/bin/python'",
+    "unknown_isolation": "probe.isolation: expected one of thread, worker, got 'container'",
     "unknown_dialect": "engine.server[0].dialect: expected one of auto, vllm, sglang, tensorrt-llm, got 'tgi'",
     "unknown_envelope": "engine.server[0].envelope: expected one of auto, none, docker, cri, journald, got 'paper'",
     "unknown_format": "log.format: expected one of auto, console, logfmt, json, got 'xml'",

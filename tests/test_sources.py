@@ -1,6 +1,9 @@
 """Settings become sources."""
 
+import sys
 import threading
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 
@@ -23,6 +26,7 @@ from solpi_exporter.neighbours import Neighbours
 from solpi_exporter.placement import ServerHint
 from solpi_exporter.probe.plan import GENTLE
 from solpi_exporter.probe.quantities import BatchReading
+from solpi_exporter.source import SourceAbsent
 from solpi_exporter.sources import REMEDIES, Sources, World, make_placer
 from tests.fakes import FakeBench, FakeClock, FakeDriver, batch_result, capturing_log
 
@@ -45,7 +49,7 @@ def sources_of(
         make_placer(settings.engine.server),
         Kept(None, log, FakeClock()),
         RememberedGpus(),
-        Neighbours(1, FakeClock(), lambda: True),
+        Neighbours(FakeClock(), lambda: True),
         one_shot=one_shot,
     )
 
@@ -155,7 +159,9 @@ def test_the_probe_is_made_as_the_settings_say(monkeypatch: pytest.MonkeyPatch) 
     (source,) = sources_of(settings).polled()
 
     readings = source.poll()
+    source.close()
 
+    assert benches.closed
     assert asked == [(("cpu", "1b", (1, 2, 4), GENTLE), {"context": 64, "layers": 3})]
     assert [one.result.batch for one in readings if isinstance(one, BatchReading)] == [1, 2, 4]
 
@@ -174,3 +180,26 @@ def test_recorded_gpus_guard_nothing(monkeypatch: pytest.MonkeyPatch, *, is_reco
     readings = source.poll()
 
     assert len([one for one in readings if isinstance(one, BatchReading)]) == 1 - skipped
+
+
+def test_whether_torch_is_there_is_the_workers_to_say(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Under the Python that is named; the exporter needs none of its own."""
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')  # without site-packages
+    python.chmod(0o755)
+    monkeypatch.setattr(sources_module, "torch_is_there", lambda: False)
+    probe = ProbeSettings(isolation="worker", python=str(python), device="cpu")
+    sources = sources_of(Settings(gpu=GpuSettings(enabled=False), host=HostSettings(enabled=False), probe=probe))
+    (source,) = sources.polled()
+
+    with closing(source), pytest.raises(SourceAbsent, match="torch is not installed"):
+        source.poll()
+
+    assert "probe" not in dict(sources.set_aside())
+
+
+def test_without_torch_a_thread_has_no_probe(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is set aside, and nothing is polled."""
+    monkeypatch.setattr(sources_module, "torch_is_there", lambda: False)
+
+    assert dict(sources_of(Settings()).set_aside())["probe"] is State.ABSENT

@@ -15,19 +15,20 @@ import click
 from solpi_exporter.cli.baseline import save_or_compare
 from solpi_exporter.cli.options import CONFIG, Fatal, settings_from
 from solpi_exporter.cli.probe_table import report
+from solpi_exporter.clock import SystemClock
 from solpi_exporter.config import ProbeSettings
 from solpi_exporter.probe.plan import THOROUGH
 from solpi_exporter.probe.result import EAGER_SYNC, MEASURED, BatchResult, Bench, Cycle, Identity, verdict
 from solpi_exporter.probe.shape import SHAPES
-from solpi_exporter.probe.source import open_bench
 from solpi_exporter.source import SourceError
+from solpi_exporter.sources import bench_opener
 
 FILE = click.Path(path_type=Path, dir_okay=False)
 
 
 @click.command(short_help="Show what a decoded token is spent on.")
 @CONFIG
-@click.option("--device", metavar="DEVICE", help="auto, cpu, cuda or cuda:N.  [default: auto]")
+@click.option("--device", metavar="DEVICE", help="auto, cpu, cuda, cuda:N or a UUID.  [default: auto]")
 @click.option("--shape", type=click.Choice(["auto", *SHAPES]), help="Width of the decoded layer.  [default: auto]")
 @click.option("--context", type=int, help="Tokens in the KV cache of each sequence.  [default: 512]")
 @click.option("--layers", type=int, help="How often the layer is run.  [default: 4]")
@@ -79,13 +80,15 @@ def _measure(settings: ProbeSettings, runs: int = 1, ready: Callable[[Identity],
     batches = sorted((*settings.batches, *settings.others))
     if sys.stderr.isatty():
         click.echo("preparing torch and the device ...", err=True)
+    opener = bench_opener(settings, SystemClock())
     try:
-        bench = open_bench(
+        bench = opener(
             settings.device, settings.shape, batches, THOROUGH, context=settings.context, layers=settings.layers
         )
-        if ready is not None:
-            ready(bench.identity)
-        return [_cycle(bench, batches) for _ in range(runs)]
+        with contextlib.closing(bench):
+            if ready is not None:
+                ready(bench.identity)
+            return [_cycle(bench, batches) for _ in range(runs)]
     except SourceError as error:
         raise Fatal(str(error)) from error
 

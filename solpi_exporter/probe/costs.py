@@ -61,29 +61,30 @@ class CostMeter:
         self._quickest = min(self._quickest, *trips)
         with quiet, undisturbed():
             wakeup = wakeup_overshoot()
-        short, long = (min(self._repeat(partial(self._rig.nodes, count), quiet)) for count in NODES)
+        short, long = (min(self._repeat(partial(self._rig.nodes, count), self._wake, quiet)) for count in NODES)
         return Costs(
             wakeup=wakeup,
             round_trip=p50_p99(trips),
             quickest_round_trip=self._quickest if self._quickest <= LATE_SECONDS else None,
             late_round_trips=late(trips) / len(trips),
-            launch=statistics.median(self._repeat(partial(self._rig.launch, LAUNCHES), quiet)),
-            graph_launch=statistics.median(self._repeat(partial(self._graph_launch, variant), quiet)),
+            launch=statistics.median(self._repeat(partial(self._rig.launch, LAUNCHES), self._wake, quiet)),
+            graph_launch=statistics.median(self._repeat(partial(self._rig.graph_launch, variant), self._wake, quiet)),
             graph_node=(long - short) / (NODES[1] - NODES[0]),
-            copy_bandwidth=_bandwidth(self._repeat(self._rig.copy, quiet)),
+            copy_bandwidth=_bandwidth(self._repeat(self._rig.copy, self._rig.copy, quiet)),
             clock=self._rig.clock(),
         )
 
-    def _graph_launch(self, variant: Variant) -> float:
-        """Launch a short graph before, since after a rest the first takes five times as long as the next."""
+    def _wake(self) -> None:
+        """Launch a short graph: after a rest the first takes five times as long as the next."""
         self._rig.nodes(NODES[0])
-        return self._rig.graph_launch(variant)
 
-    def _repeat(self, measure: Callable[[], Value], quiet: Quiet) -> list[Value]:
+    def _repeat(self, measure: Callable[[], Value], wake: Callable[[], object], quiet: Quiet) -> list[Value]:
+        """Measure some times, each time after something like it that does not count: after a rest the host is cold."""
         values = []
         for _ in range(self._repeats):
             self._rest(0.0)
             with quiet, undisturbed():
+                wake()
                 values.append(measure())
         return values
 

@@ -44,6 +44,11 @@ class CpuBench:
             self._steps = {batch: (DecodeStep(full, batch), DecodeStep(empty, batch)) for batch in batches}
 
     @property
+    def is_open(self) -> bool:
+        """Always."""
+        return True
+
+    @property
     def used(self) -> None:
         """No GPU."""
 
@@ -65,6 +70,9 @@ class CpuBench:
             steps = max(1, min(STEPS, int(BATCH_SECONDS / (ROUNDS * VARIANTS * seconds))))
             rounds = [self._round(full, empty, steps, quiet) for _ in range(ROUNDS)]
         return summarise(batch, rounds, _estimate)
+
+    def close(self) -> None:
+        """Nothing: its memory stays until the process ends."""
 
     def _round(self, full: DecodeStep, empty: DecodeStep, steps: int, quiet: AbstractContextManager[object]) -> Round:
         """Time each variant a few times, in random order; a round in which the kernel throttled us is void."""

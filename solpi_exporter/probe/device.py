@@ -1,5 +1,6 @@
 """Chooses the bench for a device. Importing this imports torch, so only probe/source.py does, when a run is due."""
 
+import os
 from collections.abc import Sequence
 
 import torch
@@ -9,7 +10,7 @@ from solpi_exporter.probe.cpu import CpuBench
 from solpi_exporter.probe.cuda import CudaRig
 from solpi_exporter.probe.cuda_errors import cuda_errors
 from solpi_exporter.probe.plan import Plan
-from solpi_exporter.probe.result import Bench
+from solpi_exporter.probe.result import UUIDS, Bench
 from solpi_exporter.probe.rig import Variant
 from solpi_exporter.probe.shape import Shape, auto_shape, depths_of, shape_of
 from solpi_exporter.source import SourceError
@@ -34,16 +35,28 @@ def make_bench(
         device = "cuda" if torch.cuda.is_available() else "cpu"
     if device == "cpu":
         return _cpu_bench(shape_of("small" if shape == "auto" else shape, context, layers), batches)
-    index = int(device.partition(":")[2] or 0)
-    if index >= torch.cuda.device_count():
-        raise SourceError(f"probe.device {device} is not there: torch {torch.__version__} sees {_seen()}")
     with cuda_errors(device):
+        index = index_of(device)
+        if index >= torch.cuda.device_count():
+            raise SourceError(f"probe.device {device} is not there: torch {torch.__version__} sees {_seen()}")
         memory = torch.cuda.get_device_properties(index).total_memory
         chosen = shape_of(auto_shape(memory) if shape == "auto" else shape, context, layers)
         _cap_memory(index, None)
         rig = CudaRig(chosen, variants(chosen, batches), torch.device("cuda", index), plan.steps, plan.chain)
         _cap_memory(index, torch.cuda.memory_reserved(index) + SPARE_MEMORY)
         return GpuBench(rig, chosen, batches, plan)
+
+
+def index_of(device: str) -> int:
+    """Return torch's number of a GPU, however it is called; one that is not there gets the next that is free."""
+    if not device.startswith(UUIDS):
+        return int(device.partition(":")[2] or 0)
+    if os.environ.get("CUDA_VISIBLE_DEVICES") == device:  # a worker's; torch tells UUIDs from 2.5 on only
+        return 0
+    seen = [torch.cuda.get_device_properties(index) for index in range(torch.cuda.device_count())]
+    uuids = [str(getattr(one, "uuid", "")) for one in seen]
+    uuid = device.partition("-")[2]
+    return uuids.index(uuid) if uuid in uuids else len(uuids)
 
 
 def _cap_memory(index: int, most: int | None) -> None:

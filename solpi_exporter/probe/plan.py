@@ -36,7 +36,7 @@ THOROUGH = Plan(
 # A default time slice of the GPU is about a millisecond: a row that is no longer makes a neighbour's token late by one.
 GENTLE = Plan(
     rounds=2,
-    modelled_rounds=4,
+    modelled_rounds=3,
     graph_rounds=1,
     steps=1,
     replays=1,

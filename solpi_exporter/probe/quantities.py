@@ -50,7 +50,7 @@ SPEED_OF_LIGHT = Metric(
     "What a step's bytes take at the bandwidth of a copy, as a share of its token.",
     labels=(*_ON, "mode"),
 )
-HEAD = Metric("solpi_probe_head_seconds", "Device time of an eager step until its first kernel has run.", labels=_ON)
+HEAD = Metric("solpi_probe_head_seconds", "Device time of an eager step until its first kernel begins.", labels=_ON)
 ENQUEUE = Metric("solpi_probe_enqueue_seconds", "Host time to enqueue a step.", labels=(*_ON, "mode"))
 ENQUEUE_CPU = Metric(
     "solpi_probe_enqueue_cpu_seconds", "CPU time of the enqueuing thread in that span.", labels=(*_ON, "mode")

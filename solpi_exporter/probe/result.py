@@ -19,6 +19,8 @@ GRAPH_ASYNC = "graph_async"  # the same, read back one step behind: what a moder
 # on a host so loaded that the neighbour was starved too, and 90 % beside one that was not.
 LATE_SHARE = 0.03
 
+UUIDS = ("GPU-", "MIG-")  # how that of a GPU, and of an instance of one, begins
+
 STARVED_SHARE = 0.1  # of launched steps in which their thread did not run, above which the host is starved
 VERDICTS = MappingProxyType(
     {
@@ -79,7 +81,7 @@ class BatchResult:
     """One batch size: the modes that could be timed, and the splits, of which the first is that of the step as it is.
 
     `noise` says why there is none. In seconds: `head` is what passes on the GPU until the first kernel of a launched
-    step has run, `floor` what the bytes of a step take at the bandwidth of a copy.
+    step begins, `floor` what the bytes of a step take at the bandwidth of a copy.
     """
 
     batch: int
@@ -199,6 +201,11 @@ class Bench(Protocol):
         ...
 
     @property
+    def is_open(self) -> bool:
+        """Whether it holds its memory."""
+        ...
+
+    @property
     def used(self) -> Used | None:
         """How long it used a GPU; None where it uses none."""
         ...
@@ -209,4 +216,8 @@ class Bench(Protocol):
 
     def measure(self, batch: int, quiet: AbstractContextManager[object]) -> BatchResult:
         """Measure one batch size, holding `quiet` while steps are timed."""
+        ...
+
+    def close(self) -> None:
+        """End what runs elsewhere. Memory of this process stays: an engine that starts must not see it move."""
         ...

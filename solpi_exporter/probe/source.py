@@ -1,6 +1,7 @@
 """The probe as a source: opens a bench when it is first polled, measures each batch size, keeps the histograms."""
 
 import os
+import sys
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -37,13 +38,13 @@ def open_bench(
     context: int | None = None,
     layers: int | None = None,
 ) -> Bench:
-    """Import torch and make a bench on `device` ("auto", "cpu", "cuda" or "cuda:N").
+    """Import torch and make a bench on `device` ("auto", "cpu", "cuda", "cuda:N" or a UUID).
 
     `context` and `layers` replace the shape's. Raises SourceAbsent without torch, SourceError where the device is not
     there or its memory does not suffice.
     """
     if not torch_is_there():
-        raise SourceAbsent("torch is not installed: run pip install 'torch>=2.4' in the exporter's environment")
+        raise SourceAbsent(f"torch is not installed: run {sys.executable} -m pip install 'torch>=2.4'")
     # NVML counts GPUs in PCI order, CUDA by speed unless told otherwise; read when CUDA starts.
     os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
     with warnings.catch_warnings():
@@ -65,8 +66,8 @@ class ProbeSource:
     """Measures every batch size at each poll, and one of `rotation` in turn. `open_bench` is called once.
 
     `quiet` is held while steps are timed; whatever else in this process would disturb them takes it too. `guard` says
-    why a cycle must be left out, of the GPU that is measured, None while that is not known. `compare` returns the
-    baseline to be shown beside a cycle.
+    why a cycle must be left out, of the GPU on which the bench holds memory, None while it holds none. `compare`
+    returns the baseline to be shown beside a cycle.
     """
 
     name = "probe"
@@ -94,6 +95,7 @@ class ProbeSource:
         self._compare = compare
         self._keeper = keeper or SetbackKeeper(Setbacks(), lambda _: None)
         self._bench: Bench | None = None
+        self._identity: Identity | None = None
         self._runs = Counter({SUCCESS: 0, NOISY: 0, CONTENDED: 0})
         self._skips = Counter(dict.fromkeys((HELD_BACK, *REASONS), 0))
         self._steps: dict[tuple[int, str], Tally] = {}
@@ -109,8 +111,7 @@ class ProbeSource:
 
         Raises SourceError when there is nothing to measure on, NeedsRestart when CUDA is spoilt for this process.
         """
-        identity = None if self._bench is None else self._bench.identity
-        reason = self._reason_to_skip(identity)
+        reason = self._reason_to_skip()
         if reason is not None:
             self._skips[reason] += 1
             self._pace.skipped(reason)
@@ -122,18 +123,22 @@ class ProbeSource:
             raise
 
     def close(self) -> None:
-        """Nothing: memory is released with the process, since an engine that starts must not see it move."""
+        """Close the bench."""
+        if self._bench is not None:
+            self._bench.close()
 
-    def _reason_to_skip(self, identity: Identity | None) -> str | None:
+    def _reason_to_skip(self) -> str | None:
         if self._keeper.setbacks.left(self._clock.time()):
             return HELD_BACK
-        skip = self._guard(identity)
+        holds_memory = self._bench is not None and self._bench.is_open
+        skip = self._guard(self._identity if holds_memory else None)
         return None if skip is None else skip.reason
 
     def _cycle(self) -> Iterator[Reading]:
         if self._bench is None:
             self._bench = self._open_bench()
         identity, batches = self._bench.identity, (*self._batches, *islice(self._rotation, 1))
+        self._identity = identity
         costs = self._bench.costs(self._quiet)
         results = [self._measure(self._bench, batch, costs) for batch in batches]
         self._keeper.is_over()
@@ -148,7 +153,7 @@ class ProbeSource:
     def _totals(self) -> ProbeReading:
         bench = self._bench
         return ProbeReading(
-            None if bench is None else bench.identity,
+            self._identity,
             tuple(self._runs.items()),
             tuple((str(batch), mode, tally.distribution()) for (batch, mode), tally in self._steps.items()),
             self._last_success,

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from solpi_exporter import environment
 from solpi_exporter.cli import main
 from solpi_exporter.gpu.driver import DriverAbsent
 from solpi_exporter.probe.baseline import RUNS
@@ -42,6 +43,7 @@ def bench_of(costs: Costs = ON_GPU, token: float = 10e-3, off_cpu: float = 0.0) 
 def driver(monkeypatch: pytest.MonkeyPatch) -> FakeDriver:
     driver = FakeDriver([card()], {"nvmlSystemGetDriverVersion": "580.1"})
     monkeypatch.setattr(module, "NvmlDriver", lambda: driver)
+    monkeypatch.setattr(environment, "pressure_seconds", lambda _: {})  # what else runs here is not the tests' doing
     monkeypatch.setattr(module, "leave", sys.exit)  # the real one leaves past threads that may hang, and past pytest
     return driver
 
@@ -51,7 +53,7 @@ def probe(monkeypatch: pytest.MonkeyPatch, driver: FakeDriver) -> Run:
     """Return a call of the command on a bench."""
 
     def run(bench: FakeBench, *arguments: object) -> Result:
-        monkeypatch.setattr(probe_module, "open_bench", lambda *positional, **named: bench)
+        monkeypatch.setattr(probe_module, "bench_opener", lambda *_: lambda *positional, **named: bench)
         return CliRunner().invoke(main, ["probe", "--batch", "1", *map(str, arguments)])
 
     return run

@@ -143,6 +143,14 @@ def test_probe_prints_a_row_a_batch() -> None:
     assert re.search(r"^ +4 +(\d+\.\d+ ms|noisy) ", result.stdout, re.MULTILINE)
 
 
+def test_probe_in_a_worker() -> None:
+    """As the settings say: the table is the same."""
+    result = solpi("probe", "--device", "cpu", "--batch", "1", "--context", "16", SOLPI_PROBE_ISOLATION="worker")
+
+    assert (result.returncode, result.stderr) == (0, "")
+    assert re.search(r"^ +1 +(\d+\.\d+ ms|noisy) ", result.stdout, re.MULTILINE)
+
+
 def test_probe_as_json() -> None:
     """One object: on what it was measured, and everything measured."""
     for _ in range(10):

@@ -107,6 +107,19 @@ def test_the_bench_is_made_once_and_kept() -> None:
     assert len(made) == 1
 
 
+def test_closing_closes_the_bench() -> None:
+    """Where one was made."""
+    bench = FakeBench({1: batch_result(1)})
+    source = source_of(bench)
+    source.close()
+    assert not bench.closed
+
+    source.poll()
+    source.close()
+
+    assert bench.closed
+
+
 def test_a_bench_that_cannot_be_made_is_tried_again() -> None:
     """A GPU whose memory is full now may have room later."""
     tries = 0

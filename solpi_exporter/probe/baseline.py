@@ -17,7 +17,7 @@ from solpi_exporter.probe.surroundings import Surroundings
 PROBE_VERSION = 1  # of the method: raised with every change after which the same machine has other figures
 
 # Of which a saved baseline is made, and what is compared with it. Held against others of the same machine, three of the
-# recorded quiet cycles were called worse in 11 of 90 pairs, five in one, seven in two. Each takes seconds.
+# recorded quiet cycles were called worse in 20 of 90 pairs, five in 11, seven in 10. Each takes seconds.
 RUNS = 5
 
 TOKEN, PHASE, ENQUEUE, RECLAIMABLE, OFF_CPU = "token", "phase", "enqueue", "reclaimable_ratio", "off_cpu_ratio"

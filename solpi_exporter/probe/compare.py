@@ -39,9 +39,9 @@ BETTER, SAME, WORSE, NOT_COMPARABLE = "better", "same", "worse", "not comparable
 # What is noise on one machine: tests/probe/test_compare.py holds recorded cycles against each other.
 DEVICE = 0.03  # the GPU's own times repeat within 0.5 %
 REPLAY = 0.10  # a replayed step and its read-back, within 6 %
-NODE = 0.25  # one and the same empty node took 0.84 us in one process and 1.01 in another, and never between
+NODE = 0.25  # one and the same empty node took 0.95 us in one process and 1.13 in another
 HOST = 0.20  # wanders by tens of per cent on a virtual machine
-GRAPH = 1.50  # what the host does for a graph, on the same machine by a factor of 2.3
+GRAPH = 1.50  # what the host does for a graph, on the same machine by a factor of 2.4
 SHARE = 0.05  # points
 SIGMAS = 3
 

@@ -15,8 +15,8 @@ EAGER_SYNC = "eager_sync"  # launched call by call, the token read back before t
 GRAPH_SYNC = "graph_sync"  # the same step as one CUDA graph
 GRAPH_ASYNC = "graph_async"  # the same, read back one step behind: what a modern engine does
 
-# Of round trips, above which somebody else uses the GPU. On an H200 none was late without a neighbour, 9 % beside one
-# on a host so loaded that the neighbour was starved too, and 90 % beside one that was not.
+# Of round trips, above which somebody else uses the GPU. On an H200 none was late without a neighbour, 9 % and more
+# beside one on a host so loaded that the neighbour was starved too, 47 % and more beside one that was not.
 LATE_SHARE = 0.03
 
 UUIDS = ("GPU-", "MIG-")  # how that of a GPU, and of an instance of one, begins

@@ -97,7 +97,7 @@ def test_a_batch_without_a_measured_split_has_no_figures() -> None:
 
 
 def test_the_whole_model_is_no_figure() -> None:
-    """It follows from two depths with 14 times the error."""
+    """It follows from two depths with 9.3 times the error."""
     quiet = batch_result(1)
     whole = SplitResult(EXTRAPOLATED, Split(80e-3, 40e-3, 8e-3, 24e-3, 8e-3), {})
 

@@ -192,16 +192,30 @@ def test_a_quiet_machine_is_the_same(before: str, now: str) -> None:
     assert len(result.rows) == 34
 
 
-@pytest.mark.parametrize(("runs", "alarms"), [(3, 11), (RUNS, 1), (7, 2)])
-def test_false_alarms_are_rare(runs: int, alarms: int) -> None:
-    """Quiet cycles against others in 90 pairs, though median tokens lie from 1.6 to 3.0 ms: five are worth taking."""
+@pytest.mark.parametrize(("runs", "alarms"), [(3, 20), (RUNS, 11), (7, 10)])
+def test_false_alarms_are_counted(runs: int, alarms: int) -> None:
+    """Quiet cycles against others in 90 pairs, where median tokens lie from 1.6 to 2.7 ms: five are worth taking."""
     groups = [made_of(under(one)) for one in QUIET] + [made_of(untouched(one)[:runs]) for one in UNTOUCHED]
 
     assert sum(bool(compare(*pair).those(WORSE)) for pair in permutations(groups, 2)) == alarms
 
 
+def test_false_alarms_are_of_a_host_that_got_slower() -> None:
+    """All hold a stretch of slow tokens against one of quick ones: none comes of nothing."""
+    groups = [made_of(under(one)) for one in QUIET] + [made_of(untouched(one)[:RUNS]) for one in UNTOUCHED]
+    tokens = [
+        next(figure.value for figure in each.figures if figure.key == Key(TOKEN, 1, EAGER_SYNC))
+        for pair in permutations(groups, 2)
+        if compare(*pair).those(WORSE)
+        for each in pair
+    ]
+
+    assert max(tokens[::2]) < 1.8e-3
+    assert min(tokens[1::2]) > 2.2e-3
+
+
 def test_a_wandering_host_has_wide_bands() -> None:
-    """Around two thirds of its token in the median; what an .item() in each layer costs hides in them."""
+    """Five sixths of its token in the median; of an .item() in each layer one figure of 34 tells, at one batch size."""
     groups = [made_of(under(one)) for one in QUIET] + [made_of(untouched(one)[:RUNS]) for one in UNTOUCHED]
     bands = [
         row.band / row.before.value
@@ -210,8 +224,9 @@ def test_a_wandering_host_has_wide_bands() -> None:
         if row.key == Key(TOKEN, 1, EAGER_SYNC) and row.band is not None and row.before is not None
     ]
 
-    assert median(bands) == pytest.approx(0.65, abs=0.02)
-    assert names(against_untouched("item in each layer"), WORSE) == set()
+    assert median(bands) == pytest.approx(0.84, abs=0.02)
+    worse = against_untouched("item in each layer").those(WORSE)
+    assert [(row.rule.words, row.key.batch) for row in worse] == [("reclaimable as a graph", 8)]
 
 
 def test_slow_dispatch_is_found() -> None:

@@ -136,10 +136,9 @@ class GpuBench:
         if not contended and number < self._plan.graph_rounds:
             rows += [(GRAPH_SYNC, both), *((GRAPH_ASYNC, [one]) for one in both)]
         random.shuffle(rows)
+        if self._plan.pauses is not None:
+            rows.sort(key=lambda row: row[0] != EAGER_SYNC)  # what launches goes first, see _on_device
         throttled = throttled_periods()
-        self._rest(0.0)
-        with quiet:
-            self._rig.launched(self._lead(deep), 1)  # see _on_device
         for name, targets in rows:
             self._rest(0.0)
             with quiet, undisturbed():
@@ -163,7 +162,7 @@ class GpuBench:
         """Return device seconds of some replays of each.
 
         Behind small kernels, such as those of round trips, an H200 runs the same graph on the same clocks 4 to 5 %
-        slower until it has launched a step: a round begins with one, and where time is no matter so does each row.
+        slower until it has launched a step: a gentle round begins with one, and where time is no matter so does a row.
         """
         lead, each = self._lead(variants[0]), self._plan.replays
         if self._plan.pauses is None:

@@ -4,7 +4,7 @@ The main loop only looks after the rest: polls that hang, the engine's own token
 """
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
@@ -93,9 +93,8 @@ class Daemon:
     def once(self) -> tuple[str, int]:
         """Poll every source once, each in a thread of its own; return the exposition and the exit status."""
         threads = [threading.Thread(target=runner.poll_and_close, daemon=True) for runner in self._runners]
-        for thread in threads:
-            thread.start()
         begun = self._clock.real()
+        self._start(threads)
         for thread, runner in zip(threads, self._runners, strict=True):
             thread.join(max(0.0, begun + runner.source.timeout - self._clock.real()))
         polled = {entry.source: any(entry.polls.values()) for entry in self._entries()}
@@ -110,6 +109,21 @@ class Daemon:
         self._placer.learn(self.board.snapshot())
         self._placement = self._placer.place(self.board.snapshot())
         return self._exposition.render(TEXT)[0].decode(), int(bool(died))
+
+    def _start(self, threads: Sequence[threading.Thread]) -> None:
+        """Start what polls once; the probe after its GPU was read, whose condition may forbid it."""
+        later = []
+        for thread, runner in zip(threads, self._runners, strict=True):
+            if runner.source.name == "probe":
+                later.append(thread)
+            else:
+                thread.start()
+        for thread, runner in zip(threads, self._runners, strict=True):
+            if later and runner.source.name == "gpu":
+                thread.join(runner.source.timeout)
+        self._neighbours.observe(self.board.snapshot(), self._placement.own)
+        for thread in later:
+            thread.start()
 
     def bind(self, listen: str) -> WebServer:
         """Take the address; raise OSError where it cannot be had."""

@@ -44,6 +44,11 @@ class Kept:
         self._failures: Counter[str] = Counter()
         self._failing: set[str] = set()
 
+    @property
+    def lasts(self) -> bool:
+        """Whether there is a directory, so that what is written is there after a restart."""
+        return self._directory is not None
+
     def read(self, name: str, kind: type[State]) -> State | None:
         """Return what was kept under a name; None where that is nothing, or damaged beyond use."""
         if self._directory is None:

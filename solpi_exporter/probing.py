@@ -22,13 +22,14 @@ from solpi_exporter.probe import pinned, setback
 from solpi_exporter.probe.baseline import Baseline
 from solpi_exporter.probe.baseline_file import read_baseline
 from solpi_exporter.probe.guard import STARTING, Skip, skip
-from solpi_exporter.probe.pinned import PinnedBaseline, PinnedState
+from solpi_exporter.probe.pinned import PinnedBaseline, PinnedStates
 from solpi_exporter.probe.repin import RepinMarker
-from solpi_exporter.probe.result import Cycle, Identity
+from solpi_exporter.probe.result import UUIDS, Cycle, Identity
 from solpi_exporter.probe.setback import SetbackKeeper, Setbacks
 from solpi_exporter.probe.shape import auto_shape, shape_of
 from solpi_exporter.source import Reading
 
+PCI_ORDER = "PCI_BUS_ID"
 OVERHEAD = 1 << 30  # bytes of CUDA's context and of the libraries' workspaces, beside weights and cache
 
 
@@ -58,13 +59,20 @@ class Guard:
     def _found(self, identity: Identity | None) -> Skip | None:
         if self.settings.device == "cpu" or (identity is not None and identity.device == "cpu"):
             return None
-        conditions = self.neighbours.conditions("" if identity is None else identity.uuid, self._index())
+        conditions = self.neighbours.conditions(self._uuid(identity), self._index())
         return skip(conditions, 0.0 if identity is not None else self._footprint(conditions.total))
+
+    def _uuid(self, identity: Identity | None) -> str:
+        """Return the GPU's UUID as its bench tells it, or as the setting names it; empty where neither does."""
+        if identity is not None and identity.uuid:
+            return identity.uuid
+        return self.settings.device if self.settings.device.startswith(UUIDS) else ""
 
     def _index(self) -> int | None:
         """Return the GPU's place in NVML's order, which is CUDA's too unless somebody has chosen another."""
         kind, _, number = self.settings.device.partition(":")
-        if "CUDA_VISIBLE_DEVICES" in self.environment or kind not in ("auto", "cuda"):
+        is_other = self.environment.get("CUDA_DEVICE_ORDER", PCI_ORDER) != PCI_ORDER
+        if "CUDA_VISIBLE_DEVICES" in self.environment or is_other or kind not in ("auto", "cuda"):
             return None
         return int(number or 0)
 
@@ -76,10 +84,14 @@ class Guard:
         return float(shape.held_bytes(max((*probe.batches, *probe.others))) + OVERHEAD)
 
 
-def make_keeper(kept: Kept) -> SetbackKeeper:
-    """Return what keeps the probe's setbacks over restarts."""
-    saved = kept.read(setback.STATE, Setbacks)
-    return SetbackKeeper(saved or Setbacks(), partial(kept.write, setback.STATE))
+def make_keeper(kept: Kept, log: FilteringBoundLogger, clock: Clock) -> SetbackKeeper:
+    """Return what keeps the probe's setbacks over restarts, where there is a state directory; log what they mean."""
+    setbacks = kept.read(setback.STATE, Setbacks) or Setbacks()
+    left = setbacks.left(clock.time())
+    if left:
+        remedy = "see the kernel log for an XID, docs/gpu.md for what it asks for; the probe is tried again by itself"
+        log.warning("probe_held_back", failures=setbacks.count, seconds=round(left), remedy=remedy)
+    return SetbackKeeper(setbacks, lambda changed: kept.lasts and kept.write(setback.STATE, changed))
 
 
 def make_comparison(
@@ -94,7 +106,7 @@ def make_comparison(
     baseline = PinnedBaseline(
         (*settings.batches, *settings.others),
         cpu_model(),
-        saved=kept.read(pinned.STATE, PinnedState),
+        saved=kept.read(pinned.STATE, PinnedStates),
         save=partial(kept.write, pinned.STATE, often=True),
         given=None if settings.baseline is None else read_baseline(Path(settings.baseline)),
         is_asked=(lambda: False) if state_dir is None else RepinMarker(state_dir).take,

@@ -38,7 +38,7 @@ from solpi_exporter.placement import Placer, ServerHint
 from solpi_exporter.probe.plan import GENTLE
 from solpi_exporter.probe.remote import open_remote
 from solpi_exporter.probe.result import Bench
-from solpi_exporter.probe.source import ProbeSource, open_bench, torch_is_there, unguarded
+from solpi_exporter.probe.source import ProbeSource, open_bench, torch_is_there
 from solpi_exporter.probing import Guard, make_comparison, make_keeper
 from solpi_exporter.source import Source
 
@@ -57,7 +57,7 @@ ONE_SHOT_LOG_SECONDS = 600.0  # a log of gigabytes is read to its end
 class World:
     """What the daemon meets outside: the clock, the driver. The demo and the tests bring their own.
 
-    `is_recorded` says that the driver's GPUs are not those of this host, on which the probe runs.
+    `is_recorded` says that the driver's GPUs are not those of this host, on which the probe runs: they guard nothing.
     """
 
     clock: Clock = field(default_factory=SystemClock)
@@ -261,9 +261,9 @@ class Sources:
             world.clock,
             probe.interval,
             probe.others,
-            unguarded if world.is_recorded else Guard(probe, self.neighbours, self.log),
+            Guard(probe, Neighbours(world.clock) if world.is_recorded else self.neighbours, self.log),
             make_comparison(probe, self.kept, state_dir, self.log, world.clock, self.snapshot),
-            make_keeper(self.kept),
+            make_keeper(self.kept, self.log, world.clock),
         )
 
     def _probe_state(self) -> State | None:

@@ -281,8 +281,8 @@ def test_a_sticky_cuda_error_ends_the_daemon_and_holds_the_probe_back(
     assert second.status == [0]
 
 
-def test_a_probe_that_hangs_loses_its_series_and_gets_no_second(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its thread stays where it is; nothing else may start a bench beside it."""
+def test_a_probe_that_hangs_loses_its_series(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page is answered all the same."""
     benches: list[HoldingBench] = []
 
     def make(*_: object, **__: object) -> HoldingBench:
@@ -299,4 +299,16 @@ def test_a_probe_that_hangs_loses_its_series_and_gets_no_second(monkeypatch: pyt
 
     assert 'solpi_source_state{source="probe",state="down"} 1.0' in page
     assert "solpi_probe_phase_seconds{" not in page
-    assert len(benches) == 1
+
+
+def test_one_exposition_is_guarded_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The probe waits for the look at its GPU, which may forbid it."""
+    monkeypatch.setattr(module, "open_bench", Untouchable())
+    driver = FakeDriver([{**CARD, "nvmlDeviceGetComputeMode": 3}])
+    log, _ = capturing_log()
+    settings = Settings(probe=ProbeSettings(enabled=True))
+
+    text, status = Daemon(settings, log, World(SystemClock(), driver), one_shot=True).once()
+
+    assert 'solpi_probe_skipped_total{reason="compute_mode"} 1.0' in text
+    assert status == 0

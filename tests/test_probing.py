@@ -86,6 +86,29 @@ def test_another_order_of_the_gpus_leaves_it_unknown() -> None:
     assert found is not None
 
 
+def test_a_gpu_that_is_named_by_its_uuid_is_guarded_from_the_start() -> None:
+    """Among several; its place in any order does not matter."""
+    uuids = [f"GPU-{digit * 8}-{digit * 4}-{digit * 4}-{digit * 4}-{digit * 12}" for digit in "ab"]
+    guard, _ = guard_of(
+        GpuReading(0, uuids[0], GpuState.OK),
+        GpuReading(1, uuids[1], GpuState.LOST),
+        environment={"CUDA_VISIBLE_DEVICES": "1"},
+        device=uuids[1],
+    )
+
+    found = guard(None)
+
+    assert found is not None
+    assert found.reason == "gpu_state"
+
+
+def test_an_order_of_cudas_own_leaves_the_gpu_unknown() -> None:
+    """By speed it counts otherwise than NVML."""
+    guard, _ = guard_of(lost(0), well(1), environment={"CUDA_DEVICE_ORDER": "FASTEST_FIRST"})
+
+    assert guard(None) is None
+
+
 @pytest.mark.parametrize(("device", "identity"), [("cpu", None), ("auto", ON_CPU)])
 def test_on_a_cpu_nothing_is_guarded(device: str, identity: Identity | None) -> None:
     """Whatever becomes of the GPUs."""
@@ -104,13 +127,18 @@ def test_the_footprint_is_that_of_the_shape_and_the_largest_batch() -> None:
 
 def test_setbacks_outlive_the_process(tmp_path: Path) -> None:
     """In the state directory; without one they last as long as the process."""
-    log, _ = capturing_log()
+    log, captured = capturing_log()
+    clock = FakeClock()
     with closing(StateDir(tmp_path)) as directory:
-        make_keeper(Kept(directory, log, FakeClock())).happened(1000.0)
+        assert make_keeper(Kept(directory, log, clock), log, clock).happened(clock.time())
+    assert captured.entries == []
 
     with closing(StateDir(tmp_path)) as directory:
-        assert make_keeper(Kept(directory, log, FakeClock())).setbacks.left(1000.0) == 60.0
-    assert make_keeper(Kept(None, log, FakeClock())).setbacks.count == 0
+        assert make_keeper(Kept(directory, log, clock), log, clock).setbacks.left(clock.time()) == 60.0
+    assert [(entry["event"], entry["failures"], entry["seconds"]) for entry in captured.entries] == [
+        ("probe_held_back", 1, 60)
+    ]
+    assert not make_keeper(Kept(None, log, clock), log, clock).happened(clock.time())
 
 
 def test_a_day_of_good_cycles_becomes_the_baseline(tmp_path: Path) -> None:

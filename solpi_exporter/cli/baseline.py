@@ -13,7 +13,7 @@ import click
 from solpi_exporter.cli.comparison import as_json as comparison_json
 from solpi_exporter.cli.comparison import machine, report
 from solpi_exporter.cli.options import Fatal
-from solpi_exporter.cli.serve import leave
+from solpi_exporter.cli.serve import INTERRUPTED, leave
 from solpi_exporter.clock import SystemClock
 from solpi_exporter.environment import CpuWaiting, surroundings
 from solpi_exporter.gpu.nvml import NvmlDriver
@@ -22,7 +22,7 @@ from solpi_exporter.host.model import cpu_model
 from solpi_exporter.probe.baseline import RUNS, Baseline, Fingerprint, conditions, figures_of, fingerprint_of, over
 from solpi_exporter.probe.baseline_file import BaselineUnusable, check_new, encoded, read_baseline, write_baseline
 from solpi_exporter.probe.compare import WORSE, Incomparable, check_comparable, compare
-from solpi_exporter.probe.result import VERDICTS, Cycle, Identity
+from solpi_exporter.probe.result import VERDICTS, Cycle, Identity, verdict
 from solpi_exporter.probe.surroundings import Surroundings
 from solpi_exporter.source import Reading, SourceError
 
@@ -49,6 +49,8 @@ def save_or_compare(measure: Measure, save: Path | None, known: Path | None, *, 
             raise click.UsageError("--save-baseline and --compare: give one of both")
     except (BaselineUnusable, Incomparable) as error:
         raise Fatal(str(error)) from error
+    except KeyboardInterrupt:  # click's own status for it would say that something got worse
+        leave(INTERRUPTED)
     leave(status)
 
 
@@ -96,9 +98,11 @@ def _measured(measure: Measure, check: Check) -> Baseline:
 
 def _why(cycles: Sequence[Cycle]) -> str:
     """Return why there is no split in any of the cycles."""
-    if any(one.costs.is_contended for one in cycles):
+    if any(verdict(one.costs, one.results).gpu_contended for one in cycles):
         return "others keep the GPU busy"
-    return next(result.noise for one in cycles for result in one.results if result.noise is not None)
+    return next(
+        (result.noise for one in cycles for result in one.results if result.noise is not None), "all were noisy"
+    )
 
 
 def _around(identity: Identity, cycles: Sequence[Cycle]) -> Surroundings:

@@ -16,7 +16,7 @@ from solpi_exporter.cli.signals import Signals
 from solpi_exporter.config import Settings
 from solpi_exporter.daemon import RESTART, Daemon
 from solpi_exporter.logsetup import make_logger
-from solpi_exporter.probe.baseline_file import BaselineUnusable
+from solpi_exporter.probe.baseline_file import BaselineUnusable, read_baseline
 from solpi_exporter.sources import World
 from solpi_exporter.statedir import QUIESCED, RUNNING, StateDirBusy
 
@@ -81,6 +81,11 @@ def once(config: Path | None, **flags: Any) -> None:
 def check(config: Path | None, **flags: Any) -> None:
     """Check the settings of file, environment and flags, and exit: 0 if they fit, 2 with one line if not."""
     settings = settings_from(config, flags_tree(**flags))
+    if settings.probe.baseline is not None:
+        try:
+            read_baseline(Path(settings.probe.baseline))
+        except BaselineUnusable as error:
+            raise Fatal(f"probe.baseline: {error}") from error
     servers = ", ".join(server.name for server in settings.engine.server) or "none"
     probe = str(settings.probe.enabled).lower()
     click.echo(f"ok: listen {settings.http.listen}, servers {servers}, probe {probe}")

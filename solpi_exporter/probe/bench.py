@@ -122,7 +122,7 @@ class GpuBench:
             fastest, spent = min(fastest, current), self.used.total - before.total
             if spent >= least and current <= (1 + WARMUP_TOLERANCE) * fastest:
                 break
-        self._fastest[variant] = min(fastest, known or fastest)
+        self._fastest[variant] = fastest  # of now: somebody may have lowered the clocks for good
         self._rig.used = before.warmer(spent)
         return True
 

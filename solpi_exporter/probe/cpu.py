@@ -62,11 +62,12 @@ class CpuBench:
         full, empty = self._steps[batch]
         with torch.inference_mode():
             for _ in range(WARMUP):
-                begun = time.perf_counter()
-                full.prepare()
-                full.forward()
-                empty.forward()
-                seconds = time.perf_counter() - begun
+                with quiet:
+                    begun = time.perf_counter()
+                    full.prepare()
+                    full.forward()
+                    empty.forward()
+                    seconds = time.perf_counter() - begun
             steps = max(1, min(STEPS, int(BATCH_SECONDS / (ROUNDS * VARIANTS * seconds))))
             rounds = [self._round(full, empty, steps, quiet) for _ in range(ROUNDS)]
         return summarise(batch, rounds, _estimate)

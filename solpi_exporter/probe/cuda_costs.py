@@ -4,7 +4,6 @@ import time
 from collections.abc import Callable
 
 import torch
-from pynvml import NVMLError
 
 from solpi_exporter.probe.cuda_steps import event
 from solpi_exporter.probe.rig import NODES, Copy
@@ -66,8 +65,12 @@ class CudaCosts:
     def clock(self) -> float | None:
         """Return the SM clock in hertz, None where torch cannot ask NVML."""
         try:
+            from pynvml import NVMLError  # a worker's Python need not have it
+        except ModuleNotFoundError:
+            return None
+        try:
             return torch.cuda.clock_rate(self._device) * 1e6
-        except (RuntimeError, ModuleNotFoundError, NVMLError):
+        except (RuntimeError, NVMLError):
             return None
 
     def _device_seconds(self, launch: Callable[[], object]) -> float:

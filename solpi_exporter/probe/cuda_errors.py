@@ -21,6 +21,8 @@ def cuda_errors(device: str) -> Iterator[None]:
             f"the probe does not fit on {device}: choose a smaller probe.shape, or leave it more room "
             "(vLLM: lower --gpu-memory-utilization)"
         ) from error
+    except (RecursionError, NotImplementedError):  # no error of a GPU
+        raise
     except RuntimeError as error:
         reason = str(error).partition("\n")[0]
         if _is_spoilt():

@@ -1,7 +1,10 @@
 """Chooses the bench for a device. Importing this imports torch, so only probe/source.py does, when a run is due."""
 
+import gc
 import os
-from collections.abc import Sequence
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 
 import torch
 
@@ -42,7 +45,8 @@ def make_bench(
         memory = torch.cuda.get_device_properties(index).total_memory
         chosen = shape_of(auto_shape(memory) if shape == "auto" else shape, context, layers)
         _cap_memory(index, None)
-        rig = CudaRig(chosen, variants(chosen, batches), torch.device("cuda", index), plan.steps, plan.chain)
+        with _given_back():
+            rig = CudaRig(chosen, variants(chosen, batches), torch.device("cuda", index), plan.steps, plan.chain)
         _cap_memory(index, torch.cuda.memory_reserved(index) + SPARE_MEMORY)
         return GpuBench(rig, chosen, batches, plan)
 
@@ -57,6 +61,19 @@ def index_of(device: str) -> int:
     uuids = [str(getattr(one, "uuid", "")) for one in seen]
     uuid = device.partition("-")[2]
     return uuids.index(uuid) if uuid in uuids else len(uuids)
+
+
+@contextmanager
+def _given_back() -> Iterator[None]:
+    """Give back what was allocated where not all of it could be: else it would be held for nothing."""
+    try:
+        yield
+    except RuntimeError as error:
+        traceback.clear_frames(error.__traceback__)  # they hold the tensors
+        gc.collect()
+        with suppress(RuntimeError):  # CUDA may be what failed
+            torch.cuda.empty_cache()
+        raise
 
 
 def _cap_memory(index: int, most: int | None) -> None:

@@ -79,7 +79,7 @@ def receive(connection: socket.socket) -> object:
         raise Damaged("a wrong checksum")
     try:
         return pickle.loads(body)  # noqa: S301 - from a process of our own
-    except (pickle.UnpicklingError, EOFError, AttributeError, ImportError) as error:
+    except (pickle.UnpicklingError, EOFError, AttributeError, ImportError, LookupError, TypeError, ValueError) as error:
         raise Damaged(str(error)) from error
 
 

@@ -29,6 +29,10 @@ class Pace:
         """Take note that a cycle was left out."""
         self._interval = min(self._usual, STARTING_SECONDS if reason == STARTING else RETRY_SECONDS)
 
+    def begun(self) -> None:
+        """Take note that a cycle begins: one that fails is not tried again sooner than another one."""
+        self._interval = self._usual
+
     def measured(self, used: Used | None) -> None:
         """Take note of a cycle, and of what it used of a GPU."""
         dear = 0.0 if used is None else used.cycle / MAX_SHARE

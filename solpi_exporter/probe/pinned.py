@@ -1,7 +1,7 @@
 """The baseline that a daemon compares with: its first good day, or a file from another host.
 
 The day is gathered cycle by cycle, and pinned as medians once it is whole; from then on it stays, whatever happens to
-driver, kernel or torch, until another one is asked for. By itself a new day begins only where figures are incomparable.
+driver, kernel or torch, until another one is asked for. Setups whose figures are incomparable have one each.
 Saved before shown, so that a restart neither forgets a baseline nor moves it.
 """
 
@@ -26,6 +26,7 @@ STATE = "probe_baseline"  # the name under which it is kept
 
 DAY_SECONDS = 86400.0
 LEAST_CYCLES = 12  # good ones, of each batch size
+MOST_SETUPS = 4
 MOST_VALUES = 32  # kept of a figure; a day of cycles brings 288
 
 
@@ -67,10 +68,29 @@ class PinnedState:
     baseline: Baseline | None = None
 
 
-Save = Callable[[PinnedState], bool]  # returns whether it need not be tried again
+@dataclass(frozen=True, slots=True)
+class PinnedStates:
+    """What is kept of the setups whose figures are incomparable, the one measured last first.
+
+    So a GPU that was away for one start, for which the CPU stood in, finds its baseline again.
+    """
+
+    states: tuple[PinnedState, ...] = ()
+
+    def of(self, fingerprint: Fingerprint) -> PinnedState:
+        """Return that of one setup, which may be new."""
+        return next((one for one in self.states if one.fingerprint == fingerprint), PinnedState(fingerprint))
+
+    def updated(self, state: PinnedState) -> "PinnedStates":
+        """Return them with a newer one; the setup that was measured longest ago goes where there are too many."""
+        others = (one for one in self.states if one.fingerprint != state.fingerprint)
+        return PinnedStates((state, *others)[:MOST_SETUPS])
 
 
-def _save_nothing(state: PinnedState) -> bool:
+Save = Callable[[PinnedStates], bool]  # returns whether it need not be tried again
+
+
+def _save_nothing(states: PinnedStates) -> bool:
     """Keep nothing."""
     return True
 
@@ -96,7 +116,7 @@ class PinnedBaseline:
         self,
         batches: Sequence[int],
         cpu: str | None,
-        saved: PinnedState | None = None,
+        saved: PinnedStates | None = None,
         save: Save = _save_nothing,
         given: Baseline | None = None,
         is_asked: Callable[[], bool] = _not_asked,
@@ -105,10 +125,11 @@ class PinnedBaseline:
     ) -> None:
         self._batches = tuple(batches)
         self._cpu = cpu
-        self._state = PinnedState() if saved is None else saved
+        self._states = PinnedStates() if saved is None else saved
         self._save = save
         self._is_saved = True
         self._given = given
+        self._unfit: list[str] = []  # what was reported to make it so
         self._is_asked = is_asked
         self._report_pinned = report_pinned
         self._report_unfit = report_unfit
@@ -127,30 +148,31 @@ class PinnedBaseline:
         if self._fits(fingerprint):
             assert self._given is not None
             return BaselineReading(identity, self._given)
-        is_other = is_asked or self._state.fingerprint != fingerprint
-        state = PinnedState(fingerprint) if is_other else self._state
+        state = PinnedState(fingerprint) if is_asked else self._states.of(fingerprint)
         if state.baseline is None and is_good(costs, results):
             state = pinned(gather(state, figures_of(costs, results), surroundings, now), self._batches, now)
         self._keep(state)
         return None if state.baseline is None else BaselineReading(identity, state.baseline)
 
     def _fits(self, fingerprint: Fingerprint) -> bool:
-        """Return whether a given baseline is of this machine and method; report once where it is not."""
+        """Return whether a given baseline is of this machine and method; report, when that changes, where it is not."""
         if self._given is None:
             return False
-        other = self._given.fingerprint.differences(fingerprint)
-        if other:
-            self._given = None
+        other = list(self._given.fingerprint.differences(fingerprint))
+        if other and other != self._unfit:
             self._report_unfit(", ".join(other))
+        self._unfit = other
         return not other
 
     def _keep(self, state: PinnedState) -> None:
         """Save what is new, and what could not be saved; report a baseline that was not there before."""
-        if state != self._state or not self._is_saved:
-            self._is_saved = self._save(state)
-        if state.baseline is not None and self._state.baseline is None:
+        assert state.fingerprint is not None
+        before = self._states.of(state.fingerprint)
+        self._states = self._states.updated(state)
+        if state != before or not self._is_saved:
+            self._is_saved = self._save(self._states)
+        if state.baseline is not None and before.baseline is None:
             self._report_pinned(state.baseline)
-        self._state = state
 
 
 def is_good(costs: Costs, results: Sequence[BatchResult]) -> bool:

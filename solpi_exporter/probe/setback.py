@@ -25,20 +25,20 @@ class Setbacks:
 
 @dataclass(slots=True)
 class SetbackKeeper:
-    """Keeps them: `save` is told of each change, before anything else can happen."""
+    """Keeps them: `save` is told of each change, before anything else can happen, and returns whether it will last."""
 
     setbacks: Setbacks
-    save: Callable[[Setbacks], object]
+    save: Callable[[Setbacks], bool]
 
-    def happened(self, now: float) -> None:
-        """Take note of one more."""
-        self._keep(self.setbacks.another(now))
+    def happened(self, now: float) -> bool:
+        """Take note of one more; return whether another process will know of it."""
+        return self._keep(self.setbacks.another(now))
 
     def is_over(self) -> None:
         """Take note that a cycle went well."""
         if self.setbacks.count:
             self._keep(Setbacks())
 
-    def _keep(self, setbacks: Setbacks) -> None:
+    def _keep(self, setbacks: Setbacks) -> bool:
         self.setbacks = setbacks
-        self.save(setbacks)
+        return self.save(setbacks)

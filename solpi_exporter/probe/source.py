@@ -1,6 +1,7 @@
 """The probe as a source: opens a bench when it is first polled, measures each batch size, keeps the histograms."""
 
 import os
+import random
 import sys
 import warnings
 from collections import Counter
@@ -17,7 +18,7 @@ from solpi_exporter.probe.plan import Plan
 from solpi_exporter.probe.quantities import BatchReading, ConditionsReading, ProbeReading
 from solpi_exporter.probe.result import MEASURED, BatchResult, Bench, Costs, Cycle, Identity, crossing_batch, verdict
 from solpi_exporter.probe.setback import SetbackKeeper, Setbacks
-from solpi_exporter.source import NeedsRestart, Reading, SourceAbsent
+from solpi_exporter.source import NeedsRestart, Reading, SourceAbsent, SourceError
 
 SUCCESS, NOISY, CONTENDED = "success", "noisy", "contended"
 HELD_BACK = "held_back"  # a reason to skip, beside those of the guard
@@ -93,7 +94,7 @@ class ProbeSource:
         self._pace = Pace(interval)
         self._guard = guard
         self._compare = compare
-        self._keeper = keeper or SetbackKeeper(Setbacks(), lambda _: None)
+        self._keeper = keeper or SetbackKeeper(Setbacks(), lambda _: False)
         self._bench: Bench | None = None
         self._identity: Identity | None = None
         self._runs = Counter({SUCCESS: 0, NOISY: 0, CONTENDED: 0})
@@ -116,11 +117,14 @@ class ProbeSource:
             self._skips[reason] += 1
             self._pace.skipped(reason)
             return [self._totals()]
+        self._pace.begun()
         try:
             return [*self._cycle(), self._totals()]
-        except NeedsRestart:
-            self._keeper.happened(self._clock.time())
-            raise
+        except NeedsRestart as error:
+            if self._keeper.happened(self._clock.time()):
+                raise
+            # Another process would not know of it, and fail alike: a loop that takes all other readings along.
+            raise SourceError(f"{error}; then restart the exporter, which does so itself with a --state-dir") from error
 
     def close(self) -> None:
         """Close the bench."""
@@ -138,9 +142,13 @@ class ProbeSource:
         if self._bench is None:
             self._bench = self._open_bench()
         identity, batches = self._bench.identity, (*self._batches, *islice(self._rotation, 1))
+        if identity != self._identity:
+            self._steps.clear()  # they were another device's
         self._identity = identity
         costs = self._bench.costs(self._quiet)
-        results = [self._measure(self._bench, batch, costs) for batch in batches]
+        # In random order: a cycle that is stopped for its cost leaves out another batch size each time.
+        measured = {batch: self._measure(self._bench, batch, costs) for batch in random.sample(batches, len(batches))}
+        results = [measured[batch] for batch in batches]
         self._keeper.is_over()
         self._pace.measured(self._bench.used)
         for result in results:

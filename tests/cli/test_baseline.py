@@ -16,7 +16,7 @@ from solpi_exporter.cli import main
 from solpi_exporter.gpu.driver import DriverAbsent
 from solpi_exporter.probe.baseline import RUNS
 from solpi_exporter.probe.baseline_file import read_baseline
-from solpi_exporter.probe.result import EAGER_SYNC, Costs
+from solpi_exporter.probe.result import EAGER_SYNC, MODELLED, Costs
 from tests.cli.test_commands import solpi
 from tests.fakes import FakeBench, FakeDriver, batch_result
 
@@ -235,3 +235,26 @@ def test_on_a_real_cpu(tmp_path: Path) -> None:
     assert {figure["verdict"] for figure in plain["figures"]} <= {"worse", "same", "better"}
     assert compared.returncode == (plain["verdict"] == "worse")
     assert read_baseline(path).surroundings.driver is None
+
+
+def test_check_reads_the_baseline_that_is_named(tmp_path: Path) -> None:
+    """A daemon would not start with one that is not there."""
+    settings = tmp_path / "settings.toml"
+    settings.write_text(f'[probe]\nbaseline = "{tmp_path}/none.json"\n')
+
+    result = CliRunner().invoke(main, ["check", "--config", str(settings)])
+
+    assert result.exit_code == 2
+    assert "probe.baseline: " in result.output
+
+
+def test_a_neighbour_that_came_after_the_gate_is_told(probe: Run, tmp_path: Path) -> None:
+    """Each split is modelled, and none says why."""
+    bench = bench_of()
+    result = bench.results[1]
+    bench.results[1] = replace(result, splits=tuple(replace(one, basis=MODELLED) for one in result.splits))
+
+    refused = probe(bench, "--save-baseline", tmp_path / "good.json")
+
+    assert refused.exit_code == 2
+    assert "others keep the GPU busy" in refused.stderr

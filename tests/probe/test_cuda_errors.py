@@ -58,3 +58,10 @@ def test_a_driver_that_is_too_old_makes_no_restarts(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(torch.cuda, "synchronize", poisoned)
 
     assert type(raised(RuntimeError("The NVIDIA driver on your system is too old"))) is SourceError
+
+
+@pytest.mark.parametrize("error", [RecursionError("too deep"), NotImplementedError("no such kernel")])
+def test_a_bug_is_no_failure_of_the_gpu(error: RuntimeError) -> None:
+    """Python's own errors are RuntimeErrors, too; they keep their traceback."""
+    with pytest.raises(type(error)), cuda_errors("cuda:0"):
+        raise error

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from solpi_exporter.probe.device import index_of, make_bench
+from solpi_exporter.probe.device import _given_back, index_of, make_bench
 from solpi_exporter.probe.plan import GENTLE
 from solpi_exporter.source import SourceError
 
@@ -44,3 +44,24 @@ def test_a_uuid_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch, gpu:
 
     with pytest.raises(SourceError, match=f"probe.device GPU-{ABSENT} is not there: torch .* sees 1 CUDA device"):
         make_bench(f"GPU-{ABSENT}", "auto", [1], GENTLE)
+
+
+def test_what_was_allocated_in_vain_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the frames of the failure hold is let go of first, or it could not be."""
+    gone: list[str] = []
+    emptied: list[list[str]] = []
+
+    class Tensor:
+        def __del__(self) -> None:
+            gone.append("tensor")
+
+    def fill() -> None:
+        held = Tensor()
+        raise torch.cuda.OutOfMemoryError(f"no room beside {type(held).__name__}")
+
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: emptied.append([*gone]))
+
+    with pytest.raises(torch.cuda.OutOfMemoryError), _given_back():
+        fill()
+
+    assert emptied == [["tensor"]]

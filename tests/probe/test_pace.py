@@ -41,6 +41,16 @@ def test_a_cycle_that_was_left_out_is_tried_again_soon() -> None:
     assert (often.interval, seldom.interval) == (5.0, 15.0)
 
 
+def test_a_cycle_that_fails_is_not_tried_again_sooner_than_another() -> None:
+    """Though one was left out before it: opening CUDA each second would be no probe but a plague."""
+    pace = Pace(300.0)
+    pace.skipped(STARTING)
+
+    pace.begun()
+
+    assert pace.interval == 300.0
+
+
 def test_the_first_look_at_the_gpu_is_waited_for() -> None:
     """Which takes a second, not fifteen."""
     pace = Pace(300.0)

@@ -16,11 +16,12 @@ from solpi_exporter.probe.baseline import TOKEN, Baseline, Figure, Key, figures_
 from solpi_exporter.probe.pinned import (
     DAY_SECONDS,
     LEAST_CYCLES,
+    MOST_SETUPS,
     MOST_VALUES,
     STATE,
     Gathered,
     PinnedBaseline,
-    PinnedState,
+    PinnedStates,
 )
 from solpi_exporter.probe.pinned_quantities import METRICS, BaselineReading
 from solpi_exporter.probe.quantities import BatchReading, ConditionsReading
@@ -44,10 +45,10 @@ DAY = int(DAY_SECONDS / FIVE_MINUTES)
 class Shelf:
     """Keeps what is saved, and notes it; `works` says whether it can."""
 
-    kept: list[PinnedState] = field(default_factory=list)
+    kept: list[PinnedStates] = field(default_factory=list)
     works: bool = True
 
-    def save(self, state: PinnedState) -> bool:
+    def save(self, state: PinnedStates) -> bool:
         if self.works:
             self.kept.append(state)
         return self.works
@@ -272,7 +273,7 @@ def test_a_restart_moves_nothing(tmp_path: Path) -> None:
 
     def restarted() -> PinnedBaseline:
         kept = Kept(state, log, FakeClock())
-        return PinnedBaseline([1], CPU, kept.read(STATE, PinnedState), lambda one: kept.write(STATE, one, often=True))
+        return PinnedBaseline([1], CPU, kept.read(STATE, PinnedStates), lambda one: kept.write(STATE, one, often=True))
 
     first = Day(restarted())
     for _ in range(DAY // 2):
@@ -292,8 +293,34 @@ def test_it_is_saved_before_it_is_shown() -> None:
     shelf = Shelf()
     reading = Day(PinnedBaseline([1], CPU, save=shelf.save)).whole()
 
-    assert shelf.kept[-1].baseline == reading.baseline
+    assert shelf.kept[-1].states[0].baseline == reading.baseline
     assert len(shelf.kept) == DAY + 1
+
+
+def test_a_stand_in_does_not_drop_the_baseline() -> None:
+    """A GPU that was away for one start, so that the CPU was measured, finds its own again, after a restart too."""
+    shelf = Shelf()
+    baseline = PinnedBaseline([1], CPU, save=shelf.save)
+    day = Day(baseline)
+    reading = day.whole()
+    stand_in = replace(ONE, device="cpu", uuid="", model="CPU", shape="small")
+
+    away = baseline.observe(stand_in, COSTS, [good()], AROUND, day.now)
+    again = PinnedBaseline([1], CPU, shelf.kept[-1]).observe(ONE, COSTS, [good()], AROUND, day.now)
+
+    assert away is None
+    assert again == reading
+
+
+def test_the_setup_that_was_measured_longest_ago_is_forgotten() -> None:
+    """The state does not grow for ever."""
+    states = PinnedStates()
+    for number in range(MOST_SETUPS + 1):
+        one = fingerprint_of(replace(ONE, context=16 * (number + 1)), CPU)
+        states = states.updated(states.of(one))
+
+    assert len(states.states) == MOST_SETUPS
+    assert states.states[0].fingerprint == fingerprint_of(replace(ONE, context=16 * (MOST_SETUPS + 1)), CPU)
 
 
 def test_what_does_not_change_is_not_saved_again() -> None:

@@ -29,7 +29,12 @@ def test_a_clock_that_is_set_back_holds_nothing_back_for_years() -> None:
 def test_a_cycle_that_goes_well_ends_it() -> None:
     """That is saved once, not after every cycle."""
     saved: list[Setbacks] = []
-    keeper = SetbackKeeper(Setbacks(3, 0.0), saved.append)
+
+    def save(setbacks: Setbacks) -> bool:
+        saved.append(setbacks)
+        return True
+
+    keeper = SetbackKeeper(Setbacks(3, 0.0), save)
 
     keeper.is_over()
     keeper.is_over()

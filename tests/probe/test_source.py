@@ -353,12 +353,17 @@ class SpoiltBench(FakeBench):
 def test_a_spoilt_process_holds_the_probe_back_in_the_next() -> None:
     """The setback is saved before anything else happens; what was held back is counted, and CUDA is left alone."""
     clock, saved = FakeClock(), list[Setbacks]()
-    keeper = SetbackKeeper(Setbacks(), saved.append)
+
+    def save(setbacks: Setbacks) -> bool:
+        saved.append(setbacks)
+        return True
+
+    keeper = SetbackKeeper(Setbacks(), save)
     source = ProbeSource(lambda: SpoiltBench({}), (1,), nullcontext(), clock, 300.0, keeper=keeper)
     with pytest.raises(NeedsRestart):
         source.poll()
 
-    keeper = SetbackKeeper(saved[-1], saved.append)
+    keeper = SetbackKeeper(saved[-1], save)
     bench = FakeBench({1: batch_result(1)})
     source = ProbeSource(lambda: bench, (1,), nullcontext(), clock, 300.0, keeper=keeper)
     held_back = shown(source)
@@ -368,6 +373,44 @@ def test_a_spoilt_process_holds_the_probe_back_in_the_next() -> None:
     assert "solpi_probe_phase_seconds" not in held_back
     assert "solpi_probe_phase_seconds" in shown(source)
     assert saved == [Setbacks(1, saved[0].until), Setbacks()]
+
+
+def test_without_a_place_for_setbacks_the_process_goes_on() -> None:
+    """Another one would not know of them, and fail alike, over and over; the probe is held back in this one."""
+    source = ProbeSource(lambda: SpoiltBench({}), (1,), nullcontext(), FakeClock(), 300.0)
+
+    with pytest.raises(SourceError, match="restart the exporter") as told:
+        source.poll()
+
+    assert not isinstance(told.value, NeedsRestart)
+    assert shown(source)["solpi_probe_skipped_total"][("held_back",)] == 1
+
+
+def test_a_failure_after_a_skip_is_not_tried_again_at_once() -> None:
+    """A bench that cannot be opened would be opened each second."""
+    skips: list[Skip | None] = [Skip("starting", "not read yet"), None]
+
+    def fail() -> Bench:
+        raise SourceError("does not fit")
+
+    source = ProbeSource(fail, (1,), nullcontext(), FakeClock(), 300.0, guard=lambda _: skips.pop(0))
+    source.poll()
+    with pytest.raises(SourceError):
+        source.poll()
+
+    assert source.interval == 300.0
+
+
+def test_another_device_begins_its_own_histogram() -> None:
+    """A worker may come back on another one; its steps are not the former's."""
+    bench = FakeBench({1: batch_result(1)})
+    source = source_of(bench)
+    source.poll()
+    bench.identity = replace(bench.identity, device="cpu", uuid="")
+
+    steps = shown(source)["solpi_probe_step_seconds"]
+
+    assert {labels[:2]: value.count for labels, value in steps.items()} == {("cpu", ""): 3}
 
 
 def test_the_baseline_stands_beside_the_cycle() -> None:

@@ -25,7 +25,7 @@ from benchmarks.tail_log import lines
 from solpi_exporter.config import EngineSettings, GpuSettings, ProbeSettings, ServerSettings, Settings
 from solpi_exporter.daemon import Daemon
 from solpi_exporter.logsetup import make_logger
-from solpi_exporter.probe.plan import GENTLE
+from solpi_exporter.probe.plan import GENTLE, Opening
 from solpi_exporter.probe.result import EAGER_SYNC, BatchResult, Bench
 from solpi_exporter.probe.source import open_bench
 from solpi_exporter.probe.split import PHASES
@@ -147,7 +147,7 @@ def main() -> int:
     if options.load is not None:
         be_the_load(Path(options.load[0]), int(options.load[1]))
         return 0
-    pairs = measure(open_bench(options.device, "auto", BATCHES, PLAN), options.pairs)
+    pairs = measure(open_bench(Opening(options.device, "auto", BATCHES, PLAN)), options.pairs)
     print(
         "| batch | "
         + " | ".join(f"{name} | loaded | moved" for name in ("token", *PHASES))

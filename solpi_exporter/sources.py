@@ -35,7 +35,7 @@ from solpi_exporter.host.source import EngineProcesses, HostSource
 from solpi_exporter.kept import Kept
 from solpi_exporter.neighbours import Neighbours
 from solpi_exporter.placement import Placer, ServerHint
-from solpi_exporter.probe.plan import GENTLE
+from solpi_exporter.probe.plan import GENTLE, Opening, Plan
 from solpi_exporter.probe.remote import open_remote
 from solpi_exporter.probe.result import Bench
 from solpi_exporter.probe.source import ProbeSource, open_bench, torch_is_there
@@ -70,11 +70,13 @@ def make_placer(servers: Sequence[ServerSettings]) -> Placer:
     return Placer([_hint(server) for server in servers], os.getpid(), lineage)
 
 
-def bench_opener(probe: ProbeSettings, clock: Clock) -> Callable[..., Bench]:
-    """Return `open_bench`, or what opens the same bench in a worker."""
+def bench_opener(probe: ProbeSettings, plan: Plan, clock: Clock) -> Callable[[], Bench]:
+    """Return what opens the bench that is set, in this process or in a worker."""
+    batches = (*probe.batches, *probe.others)
+    wanted = Opening(probe.device, probe.shape, batches, plan, probe.context, probe.layers)
     if probe.isolation == THREAD:
-        return open_bench
-    return partial(open_remote, (probe.python or sys.executable,), clock)
+        return partial(open_bench, wanted)
+    return partial(open_remote, (probe.python or sys.executable,), clock, wanted)
 
 
 def _hint(server: ServerSettings) -> ServerHint:
@@ -253,9 +255,8 @@ class Sources:
     def _probe(self) -> ProbeSource:
         settings, probe, world = self.settings, self.settings.probe, self.world
         state_dir = None if settings.state_dir is None or self.one_shot else Path(settings.state_dir)
-        batches, opener = (*probe.batches, *probe.others), bench_opener(probe, world.clock)
         return ProbeSource(
-            partial(opener, probe.device, probe.shape, batches, GENTLE, context=probe.context, layers=probe.layers),
+            bench_opener(probe, GENTLE, world.clock),
             probe.batches,
             self.quiet,
             world.clock,

@@ -24,7 +24,7 @@ from solpi_exporter.gpu.xid import look_up
 from solpi_exporter.kept import Kept
 from solpi_exporter.neighbours import Neighbours
 from solpi_exporter.placement import ServerHint
-from solpi_exporter.probe.plan import GENTLE
+from solpi_exporter.probe.plan import GENTLE, Opening
 from solpi_exporter.probe.quantities import BatchReading
 from solpi_exporter.source import SourceAbsent
 from solpi_exporter.sources import REMEDIES, Sources, World, make_placer
@@ -162,7 +162,7 @@ def test_the_probe_is_made_as_the_settings_say(monkeypatch: pytest.MonkeyPatch) 
     source.close()
 
     assert benches.closed
-    assert asked == [(("cpu", "1b", (1, 2, 4), GENTLE), {"context": 64, "layers": 3})]
+    assert asked == [((Opening("cpu", "1b", (1, 2, 4), GENTLE, context=64, layers=3),), {})]
     assert [one.result.batch for one in readings if isinstance(one, BatchReading)] == [1, 2, 4]
 
 

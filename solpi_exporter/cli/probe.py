@@ -80,11 +80,8 @@ def _measure(settings: ProbeSettings, runs: int = 1, ready: Callable[[Identity],
     batches = sorted((*settings.batches, *settings.others))
     if sys.stderr.isatty():
         click.echo("preparing torch and the device ...", err=True)
-    opener = bench_opener(settings, SystemClock())
     try:
-        bench = opener(
-            settings.device, settings.shape, batches, THOROUGH, context=settings.context, layers=settings.layers
-        )
+        bench = bench_opener(settings, THOROUGH, SystemClock())()
         with contextlib.closing(bench):
             if ready is not None:
                 ready(bench.identity)

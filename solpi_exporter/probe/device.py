@@ -12,7 +12,7 @@ from solpi_exporter.probe.bench import GpuBench
 from solpi_exporter.probe.cpu import CpuBench
 from solpi_exporter.probe.cuda import CudaRig
 from solpi_exporter.probe.cuda_errors import cuda_errors
-from solpi_exporter.probe.plan import Plan
+from solpi_exporter.probe.plan import Opening
 from solpi_exporter.probe.result import UUIDS, Bench
 from solpi_exporter.probe.rig import Variant
 from solpi_exporter.probe.shape import Shape, auto_shape, depths_of, shape_of
@@ -21,34 +21,28 @@ from solpi_exporter.source import SourceError
 SPARE_MEMORY = 64 << 20  # bytes beyond what a bench holds, of which it should take none
 
 
-def make_bench(
-    device: str,
-    shape: str,
-    batches: Sequence[int],
-    plan: Plan,
-    *,
-    context: int | None = None,
-    layers: int | None = None,
-) -> Bench:
-    """Make the bench for `device` and `shape`, either of which may be "auto"; raise SourceError when it cannot be.
-
-    `context` and `layers` replace those of the shape.
-    """
+def make_bench(wanted: Opening) -> Bench:
+    """Make the bench; raise SourceError when it cannot be."""
+    device, batches, plan = wanted.device, wanted.batches, wanted.plan
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     if device == "cpu":
-        return _cpu_bench(shape_of("small" if shape == "auto" else shape, context, layers), batches)
+        return _cpu_bench(_shape(wanted, "small"), batches)
     with cuda_errors(device):
         index = index_of(device)
         if index >= torch.cuda.device_count():
             raise SourceError(f"probe.device {device} is not there: torch {torch.__version__} sees {_seen()}")
-        memory = torch.cuda.get_device_properties(index).total_memory
-        chosen = shape_of(auto_shape(memory) if shape == "auto" else shape, context, layers)
+        chosen = _shape(wanted, auto_shape(torch.cuda.get_device_properties(index).total_memory))
         _cap_memory(index, None)
         with _given_back():
             rig = CudaRig(chosen, variants(chosen, batches), torch.device("cuda", index), plan.steps, plan.chain)
         _cap_memory(index, torch.cuda.memory_reserved(index) + SPARE_MEMORY)
         return GpuBench(rig, chosen, batches, plan)
+
+
+def _shape(wanted: Opening, automatic: str) -> Shape:
+    name = automatic if wanted.shape == "auto" else wanted.shape
+    return shape_of(name, wanted.context, wanted.layers)
 
 
 def index_of(device: str) -> int:

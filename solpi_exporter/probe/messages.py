@@ -9,25 +9,13 @@ import struct
 import zlib
 from dataclasses import dataclass
 
-from solpi_exporter.probe.plan import Plan, Used
+from solpi_exporter.probe.plan import Opening, Used
 from solpi_exporter.probe.result import BatchResult, Costs, Identity
 from solpi_exporter.source import SourceError
 
 PICKLE = 4  # known to every Python that can run this; the newest of one may not be to the other
 HEADER = struct.Struct(">II")  # bytes of the pickle, and their CRC-32
 MOST_BYTES = 64 << 20  # a result has some kilobytes: a larger length is none
-
-
-@dataclass(frozen=True, slots=True)
-class Opening:
-    """Asks for a bench: what `open_bench` takes. Answered by its Identity."""
-
-    device: str
-    shape: str
-    batches: tuple[int, ...]
-    plan: Plan
-    context: int | None = None
-    layers: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,6 +46,22 @@ GENTLE = Plan(
     stop=0.25,
 )
 
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """Which bench is wanted: on `device` ("auto", "cpu", "cuda", "cuda:N" or a UUID) with `shape`, which may be "auto".
+
+    `context` and `layers` replace those of the shape.
+    """
+
+    device: str
+    shape: str
+    batches: tuple[int, ...]
+    plan: Plan
+    context: int | None = None
+    layers: int | None = None
+
+
 MAX_SHARE = 0.0002  # of the GPU's time that cycles may take: a dearer one makes the next wait longer
 
 

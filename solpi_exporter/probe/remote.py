@@ -13,8 +13,8 @@ from solpi_exporter.clock import Clock
 from solpi_exporter.probe.child import Child, Lost
 from solpi_exporter.probe.keeper import Keeper
 from solpi_exporter.probe.launch import start
-from solpi_exporter.probe.messages import BatchWanted, CostsWanted, Opening, Request
-from solpi_exporter.probe.plan import Plan, Used
+from solpi_exporter.probe.messages import BatchWanted, CostsWanted, Request
+from solpi_exporter.probe.plan import Opening, Used
 from solpi_exporter.probe.result import BatchResult, Costs, Identity
 from solpi_exporter.source import NeedsRestart, SourceError
 
@@ -34,20 +34,9 @@ class Patience:
     answer: float = 10.0
 
 
-def open_remote(
-    python: Sequence[str],
-    clock: Clock,
-    device: str,
-    shape: str,
-    batches: Sequence[int],
-    plan: Plan,
-    *,
-    context: int | None = None,
-    layers: int | None = None,
-) -> "RemoteBench":
+def open_remote(python: Sequence[str], clock: Clock, wanted: Opening) -> "RemoteBench":
     """Return what `open_bench` would, in a worker under an interpreter; it is started when it is first asked."""
-    opening = Opening(device, shape, tuple(batches), plan, context, layers)
-    return RemoteBench(opening, partial(start, python, device), clock)
+    return RemoteBench(wanted, partial(start, python, wanted.device), clock)
 
 
 class RemoteBench:

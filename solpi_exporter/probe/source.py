@@ -14,7 +14,7 @@ from solpi_exporter.clock import Clock
 from solpi_exporter.metric import Tally
 from solpi_exporter.probe.guard import REASONS, Skip
 from solpi_exporter.probe.pace import Pace
-from solpi_exporter.probe.plan import Plan
+from solpi_exporter.probe.plan import Opening
 from solpi_exporter.probe.quantities import BatchReading, ConditionsReading, ProbeReading
 from solpi_exporter.probe.result import MEASURED, BatchResult, Bench, Costs, Cycle, Identity, crossing_batch, verdict
 from solpi_exporter.probe.setback import SetbackKeeper, Setbacks
@@ -30,19 +30,10 @@ def torch_is_there() -> bool:
     return find_spec("torch") is not None
 
 
-def open_bench(
-    device: str,
-    shape: str,
-    batches: Sequence[int],
-    plan: Plan,
-    *,
-    context: int | None = None,
-    layers: int | None = None,
-) -> Bench:
-    """Import torch and make a bench on `device` ("auto", "cpu", "cuda", "cuda:N" or a UUID).
+def open_bench(wanted: Opening) -> Bench:
+    """Import torch and make a bench.
 
-    `context` and `layers` replace the shape's. Raises SourceAbsent without torch, SourceError where the device is not
-    there or its memory does not suffice.
+    Raises SourceAbsent without torch, SourceError where the device is not there or its memory does not suffice.
     """
     if not torch_is_there():
         raise SourceAbsent(f"torch is not installed: run {sys.executable} -m pip install 'torch>=2.4'")
@@ -52,7 +43,7 @@ def open_bench(
         warnings.filterwarnings("ignore", message="Failed to initialize NumPy")  # torch without numpy; not used here
         from solpi_exporter.probe.device import make_bench  # torch: seconds and 300 MB, so only once the probe runs
 
-    return make_bench(device, shape, batches, plan, context=context, layers=layers)
+    return make_bench(wanted)
 
 
 def unguarded(_: Identity | None) -> None:

@@ -13,7 +13,8 @@ from contextlib import AbstractContextManager, suppress
 from queue import SimpleQueue
 
 from solpi_exporter import __version__
-from solpi_exporter.probe.messages import Answer, BatchWanted, Beat, CostsWanted, Damaged, Opening, receive, send
+from solpi_exporter.probe.messages import Answer, BatchWanted, Beat, CostsWanted, Damaged, receive, send
+from solpi_exporter.probe.plan import Opening
 from solpi_exporter.probe.result import BatchResult, Bench, Costs, Identity
 from solpi_exporter.probe.source import open_bench
 from solpi_exporter.source import SourceError
@@ -89,16 +90,10 @@ class Worker:
 
     def _do(self, request: object) -> Identity | Costs | BatchResult:
         if isinstance(request, Opening):
-            self._bench = _open(request)
+            self._bench = open_bench(request)
             return self._bench.identity
         assert self._bench is not None
         if isinstance(request, BatchWanted):
             return self._bench.measure(request.batch, self._pulse)
         assert isinstance(request, CostsWanted)
         return self._bench.costs(self._pulse)
-
-
-def _open(wanted: Opening) -> Bench:
-    return open_bench(
-        wanted.device, wanted.shape, wanted.batches, wanted.plan, context=wanted.context, layers=wanted.layers
-    )

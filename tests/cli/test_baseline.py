@@ -53,7 +53,7 @@ def probe(monkeypatch: pytest.MonkeyPatch, driver: FakeDriver) -> Run:
     """Return a call of the command on a bench."""
 
     def run(bench: FakeBench, *arguments: object) -> Result:
-        monkeypatch.setattr(probe_module, "bench_opener", lambda *_: lambda *positional, **named: bench)
+        monkeypatch.setattr(probe_module, "bench_opener", lambda *_: lambda: bench)
         return CliRunner().invoke(main, ["probe", "--batch", "1", *map(str, arguments)])
 
     return run

@@ -11,7 +11,7 @@ import pytest
 
 from solpi_exporter.probe import cpu, device
 from solpi_exporter.probe.cpu import BATCH_SECONDS, ROUNDS, STEPS, VARIANTS, CpuBench
-from solpi_exporter.probe.plan import GENTLE
+from solpi_exporter.probe.plan import GENTLE, Opening
 from solpi_exporter.probe.result import EAGER_SYNC, GRAPH_SYNC, BatchResult
 from solpi_exporter.probe.rounds import Step
 from solpi_exporter.probe.shape import SHAPES, shape_of
@@ -157,4 +157,4 @@ def test_a_host_without_room_is_told_what_to_do(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(device, "CpuBench", full)
 
     with pytest.raises(SourceError, match=r"choose a smaller probe.shape .* \(DefaultCPUAllocator: .* memory\)"):
-        device.make_bench("cpu", "small", [1], GENTLE)
+        device.make_bench(Opening("cpu", "small", (1,), GENTLE))

@@ -10,7 +10,7 @@ import torch
 from solpi_exporter.probe.bench import GpuBench
 from solpi_exporter.probe.cuda import CudaRig, _refuse_what_the_cache_holds
 from solpi_exporter.probe.device import make_bench, variants
-from solpi_exporter.probe.plan import GENTLE, THOROUGH, Plan
+from solpi_exporter.probe.plan import GENTLE, THOROUGH, Opening, Plan
 from solpi_exporter.probe.result import EAGER_SYNC, EXTRAPOLATED, GRAPH_ASYNC, GRAPH_SYNC, MEASURED, MODELLED, Costs
 from solpi_exporter.probe.shape import shape_of
 from solpi_exporter.source import SourceError
@@ -20,7 +20,18 @@ from solpi_exporter.source import SourceError
 @pytest.mark.parametrize("plan", [GENTLE, THOROUGH], ids=["gentle", "thorough"])
 def test_a_split_of_every_batch_on_cuda(plan: Plan) -> None:
     """Phases sum to the token; the graph is faster than the launched step at batch 1; nothing is negative."""
-    bench = make_bench("cuda", "auto", [1, 8, 32], plan)
+    bench = make_bench(
+        Opening(
+            "cuda",
+            "auto",
+            (
+                1,
+                8,
+                32,
+            ),
+            plan,
+        )
+    )
 
     results = [bench.measure(batch, nullcontext()) for batch in (1, 8, 32)]
 
@@ -38,7 +49,7 @@ def test_a_split_of_every_batch_on_cuda(plan: Plan) -> None:
 @pytest.mark.gpu
 def test_the_device_time_repeats() -> None:
     """compute + memory is device time alone: two runs agree within 0.5 %, whatever the host does meanwhile."""
-    bench = make_bench("cuda", "auto", [8], THOROUGH)
+    bench = make_bench(Opening("cuda", "auto", (8,), THOROUGH))
 
     splits = [bench.measure(8, nullcontext()).split for _ in range(2)]
 
@@ -72,7 +83,17 @@ def test_a_gentle_cycle_costs_what_it_may_and_says_the_same() -> None:
 @pytest.mark.parametrize("plan", [GENTLE, THOROUGH], ids=["gentle", "thorough"])
 def test_memory_does_not_grow(plan: Plan) -> None:
     """Ten cycles allocate nothing, the first included: an engine that starts beside it must not see memory move."""
-    bench = make_bench("cuda", "1b", [1, 8], plan)
+    bench = make_bench(
+        Opening(
+            "cuda",
+            "1b",
+            (
+                1,
+                8,
+            ),
+            plan,
+        )
+    )
     before = torch.cuda.memory_reserved()
 
     for _ in range(10):
@@ -85,7 +106,7 @@ def test_memory_does_not_grow(plan: Plan) -> None:
 @pytest.mark.gpu
 def test_every_raw_cost_is_known_on_cuda() -> None:
     """In an order of magnitude that a bug in a unit would leave."""
-    bench = make_bench("cuda", "8b", [1], THOROUGH)
+    bench = make_bench(Opening("cuda", "8b", (1,), THOROUGH))
 
     costs = bench.costs(nullcontext())
 
@@ -103,7 +124,7 @@ def test_every_raw_cost_is_known_on_cuda() -> None:
 @pytest.mark.gpu
 def test_beside_others_the_split_is_modelled_from_the_same_device_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """G from the fast replays is that of a quiet GPU within 2 %, and no other basis is told."""
-    bench = make_bench("cuda", "auto", [8], THOROUGH)
+    bench = make_bench(Opening("cuda", "auto", (8,), THOROUGH))
     bench.costs(nullcontext())
     quiet = bench.measure(8, nullcontext()).split
     monkeypatch.setattr(Costs, "is_contended", property(lambda _: True))

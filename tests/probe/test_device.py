@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from solpi_exporter.probe.device import _given_back, index_of, make_bench
-from solpi_exporter.probe.plan import GENTLE
+from solpi_exporter.probe.plan import GENTLE, Opening
 from solpi_exporter.source import SourceError
 
 FIRST, SECOND, ABSENT = (f"{number}1234567-89ab-cdef-0123-456789abcdef" for number in range(3))
@@ -43,7 +43,7 @@ def test_a_uuid_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch, gpu:
     see(monkeypatch, gpu)
 
     with pytest.raises(SourceError, match=f"probe.device GPU-{ABSENT} is not there: torch .* sees 1 CUDA device"):
-        make_bench(f"GPU-{ABSENT}", "auto", [1], GENTLE)
+        make_bench(Opening(f"GPU-{ABSENT}", "auto", (1,), GENTLE))
 
 
 def test_what_was_allocated_in_vain_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from solpi_exporter.probe.messages import MOST_BYTES, PICKLE, Answer, BatchWanted, Beat, Damaged, Opening, receive, send
-from solpi_exporter.probe.plan import GENTLE, THOROUGH, Used
+from solpi_exporter.probe.messages import MOST_BYTES, PICKLE, Answer, BatchWanted, Beat, Damaged, receive, send
+from solpi_exporter.probe.plan import GENTLE, THOROUGH, Opening, Used
 from solpi_exporter.source import NeedsRestart, SourceAbsent, SourceError
 from tests.fakes import FakeBench, batch_result
 

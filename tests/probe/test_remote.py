@@ -13,7 +13,7 @@ import pytest
 from solpi_exporter.clock import SystemClock
 from solpi_exporter.probe.child import Child
 from solpi_exporter.probe.keeper import BACK_OFF
-from solpi_exporter.probe.plan import GENTLE, Used
+from solpi_exporter.probe.plan import GENTLE, Opening, Used
 from solpi_exporter.probe.remote import Patience, RemoteBench, open_remote
 from solpi_exporter.probe.result import Bench, Costs
 from solpi_exporter.probe.source import ProbeSource, open_bench
@@ -215,7 +215,7 @@ def test_closing_ends_the_worker(remote: Remote) -> None:
 
 def test_a_worker_without_torch_is_absent() -> None:
     """So the source has nothing to measure on, which is no outage."""
-    bench = open_remote(PYTHON, FakeClock(), "auto", "auto", [1], GENTLE)
+    bench = open_remote(PYTHON, FakeClock(), Opening("auto", "auto", (1,), GENTLE))
 
     with closing(bench), pytest.raises(SourceAbsent, match="torch is not installed"):
         _ = bench.identity
@@ -236,11 +236,9 @@ def series(opener: Callable[[], Bench]) -> set[tuple[str, tuple[str, ...]]]:
 
 def test_a_worker_gives_the_same_series() -> None:
     """Name by name, label by label, with real torch on both sides."""
-    wanted = ("cpu", "small", [1], GENTLE)
-    in_process = partial(open_bench, *wanted, context=16, layers=1)
-    in_worker = partial(OPEN, SystemClock(), *wanted, context=16, layers=1)
+    wanted = Opening("cpu", "small", (1,), GENTLE, context=16, layers=1)
 
-    assert series(in_worker) == series(in_process)
+    assert series(partial(OPEN, SystemClock(), wanted)) == series(partial(open_bench, wanted))
 
 
 PARENT = """
@@ -250,8 +248,10 @@ from solpi_exporter.clock import SystemClock
 from solpi_exporter.probe.plan import GENTLE
 from solpi_exporter.sources import bench_opener
 from solpi_exporter.config import ProbeSettings
-opener = bench_opener(ProbeSettings(isolation="worker"), SystemClock())
-bench = opener("cpu", "small", [1], GENTLE, context=16, layers=1)
+settings = ProbeSettings(
+    isolation="worker", device="cpu", shape="small", batches=(1,), rotation=(), context=16, layers=1
+)
+bench = bench_opener(settings, GENTLE, SystemClock())()
 costs = bench.costs(nullcontext())
 result = bench.measure(1, nullcontext())
 identity = bench.identity
@@ -277,9 +277,9 @@ def test_the_parent_imports_no_torch() -> None:
 @pytest.mark.gpu
 def test_a_worker_takes_the_gpu_that_is_named() -> None:
     """By its UUID; it sees no other, so its number is 0."""
-    uuid = str(open_bench("cuda", "8b", [1], GENTLE, context=16).identity.uuid)
+    uuid = str(open_bench(Opening("cuda", "8b", (1,), GENTLE, context=16)).identity.uuid)
 
-    with closing(OPEN(SystemClock(), uuid, "8b", [1], GENTLE, context=16)) as bench:
+    with closing(OPEN(SystemClock(), Opening(uuid, "8b", (1,), GENTLE, context=16))) as bench:
         costs = bench.costs(QUIET)
         result = bench.measure(1, QUIET)
 

@@ -10,7 +10,7 @@ import pytest
 
 from solpi_exporter.probe import source as module
 from solpi_exporter.probe.guard import REASONS, Skip
-from solpi_exporter.probe.plan import GENTLE, Used
+from solpi_exporter.probe.plan import GENTLE, Opening, Used
 from solpi_exporter.probe.quantities import METRICS, ProbeReading
 from solpi_exporter.probe.result import (
     EAGER_SYNC,
@@ -150,18 +150,18 @@ def test_without_torch_the_probe_is_absent(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(module, "find_spec", lambda name: None)
 
     with pytest.raises(SourceAbsent, match=r"pip install 'torch>=2.4'"):
-        open_bench("auto", "auto", [1], GENTLE)
+        open_bench(Opening("auto", "auto", (1,), GENTLE))
 
 
 def test_a_device_that_is_not_there_is_named() -> None:
     """With what torch sees instead."""
     with pytest.raises(SourceError, match=r"probe.device cuda:7 is not there: torch .* sees \d CUDA device"):
-        open_bench("cuda:7", "auto", [1], GENTLE)
+        open_bench(Opening("cuda:7", "auto", (1,), GENTLE))
 
 
 def test_auto_takes_what_there_is() -> None:
     """Some device, with real torch."""
-    identity = open_bench("auto", "auto", [1], GENTLE).identity
+    identity = open_bench(Opening("auto", "auto", (1,), GENTLE)).identity
 
     assert (identity.device, identity.shape) in (("cpu", "small"), ("cuda:0", "1b"), ("cuda:0", "8b"))
 
@@ -169,11 +169,11 @@ def test_auto_takes_what_there_is() -> None:
 def test_gpus_are_counted_as_nvml_counts_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """CUDA's own order is by speed; the variable must be there before CUDA starts, unless somebody has set it."""
     monkeypatch.delenv("CUDA_DEVICE_ORDER", raising=False)
-    open_bench("cpu", "small", [1], GENTLE)
+    open_bench(Opening("cpu", "small", (1,), GENTLE))
     assert os.environ["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
 
     monkeypatch.setenv("CUDA_DEVICE_ORDER", "FASTEST_FIRST")
-    open_bench("cpu", "small", [1], GENTLE)
+    open_bench(Opening("cpu", "small", (1,), GENTLE))
     assert os.environ["CUDA_DEVICE_ORDER"] == "FASTEST_FIRST"
 
 

@@ -52,7 +52,7 @@ def test_it_answers_what_its_bench_says(ends: Ends, monkeypatch: pytest.MonkeyPa
     for request in (SMALL, CostsWanted(), BatchWanted(1)):
         worker.answer(request)
 
-    assert asked == [(("cpu", "small", (1,), SMALL.plan), {"context": 16, "layers": 1})]
+    assert asked == [((SMALL,), {})]
     assert ends.said() == [Answer(value, Used(2.0, 1.0)) for value in (bench.identity, bench.raw, bench.results[1])]
 
 

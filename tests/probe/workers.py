@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from solpi_exporter.probe.child import Child, spawn
-from solpi_exporter.probe.messages import Opening
-from solpi_exporter.probe.plan import GENTLE
+from solpi_exporter.probe.plan import GENTLE, Opening
 
 ROOT = Path(__file__).parent.parent.parent
 SCRIPT = Path(__file__).parent / "scripted_worker.py"

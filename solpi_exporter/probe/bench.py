@@ -154,7 +154,7 @@ class GpuBench:
             return
         timed = {GRAPH_SYNC: self._rig.replayed, GRAPH_ASYNC: self._rig.pipelined}.get(name, self._rig.launched)
         if self._plan.pauses is not None and name != GRAPH_ASYNC:  # which has steps that do not count
-            self._rig.launched(self._lead(variants[0]), 1)  # after a rest the host is cold: on an H200 by a third
+            self._rig.launched(self._lead(variants[0]), 1)  # after a rest the host is cold
         for variant, into in targets:
             into.steps[name] = timed(variant, self._plan.steps)
 

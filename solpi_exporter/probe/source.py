@@ -46,7 +46,7 @@ def open_bench(wanted: Opening) -> Bench:
     return make_bench(wanted)
 
 
-def unguarded(_: Identity | None) -> None:
+def _unguarded(_: Identity | None) -> None:
     """Skip nothing."""
 
 
@@ -73,7 +73,7 @@ class ProbeSource:
         clock: Clock,
         interval: float,
         rotation: Sequence[int] = (),
-        guard: Callable[[Identity | None], Skip | None] = unguarded,
+        guard: Callable[[Identity | None], Skip | None] = _unguarded,
         compare: Callable[[Cycle], Reading | None] = _no_baseline,
         keeper: SetbackKeeper | None = None,
     ) -> None:

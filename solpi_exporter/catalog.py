@@ -40,6 +40,7 @@ UNITS: Mapping[str, str] = {
     "state": "0 or 1",
     "info": "1",
 }
+SCALES: Mapping[str, str] = {"solpi_gpu_performance_state": "0 to 15"}  # what the last word would tell wrong
 
 
 def reference() -> str:
@@ -49,7 +50,7 @@ def reference() -> str:
 
 def unit_of(metric: Metric) -> str:
     """Return the unit, which is the last word of a name but `_total`; what has none counts or numbers something."""
-    return UNITS.get(metric.name.removesuffix("_total").rpartition("_")[2], "")
+    return SCALES.get(metric.name) or UNITS.get(metric.name.removesuffix("_total").rpartition("_")[2], "")
 
 
 def _lines() -> Iterator[str]:

@@ -71,11 +71,15 @@ class CpuWaiting:
 
 
 def _gpu(identity: Identity, readings: Iterable[Reading]) -> GpuReading | None:
-    """Return the GPU by its UUID; an older torch tells none, and then it is the only one, or not known."""
+    """Return the GPU by its UUID, or that of its MIG instance, on which NVML has little to tell.
+
+    An older torch tells none, and then it is the only one, or not known.
+    """
     if identity.device == "cpu":
         return None
-    gpus = [one for one in readings if isinstance(one, GpuReading) and one.up and not one.instance]
-    found = [one for one in gpus if one.uuid == identity.uuid] if identity.uuid else gpus
+    gpus = [one for one in readings if isinstance(one, GpuReading) and one.up]
+    named = {one.index for one in gpus if not identity.uuid or one.uuid == identity.uuid}
+    found = [one for one in gpus if not one.instance and one.index in named]
     return found[0] if len(found) == 1 else None
 
 

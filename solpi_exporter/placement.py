@@ -114,6 +114,14 @@ class Placer:
     toolkit: Callable[[Iterable[Process]], float | None] = torch_cuda
     _lineages: Mapping[int, tuple[Process, ...]] = field(default_factory=dict)
     _toolkits: Mapping[int, float | None] = field(default_factory=dict)
+    _worker: int | None = None
+
+    def adopt(self, worker: int) -> None:
+        """Take a process for the probe's worker until the next: a list that lags behind names one that has ended.
+
+        Without the host's source no lineage is read, and with it later than the worker's memory is on the board.
+        """
+        self._worker = worker
 
     def learn(self, snapshot: Snapshot) -> None:
         """Read the lineage of every process that computes on a GPU or is named by a log, once."""
@@ -143,10 +151,14 @@ class Placer:
         return Placement(chosen, pids, self._versions(pids), tuple(gpus), self._own(), next(probes, None))
 
     def _own(self) -> frozenset[int]:
-        """Return this process and the probe's worker; its other children may be engines, where it is pid 1."""
+        """Return this process and the probe's workers; its other children may be engines, where it is pid 1.
+
+        By lineage also one that this process could not end before it executed itself anew.
+        """
         first = (lineage[0] for lineage in self._lineages.values() if lineage)
         workers = {one.pid for one in first if one.parent == self.own_pid and any(MODULE in it for it in one.command)}
-        return frozenset({self.own_pid} | workers)
+        told = set() if self._worker is None else {self._worker}
+        return frozenset({self.own_pid} | workers | told)
 
     def _versions(self, pids: Mapping[str, frozenset[int]]) -> dict[str, float]:
         """Return the CUDA version of each server; the lowest, should its processes differ."""

@@ -36,7 +36,7 @@ from solpi_exporter.kept import Kept
 from solpi_exporter.neighbours import Neighbours
 from solpi_exporter.placement import Placer, ServerHint
 from solpi_exporter.probe.plan import GENTLE, Opening, Plan
-from solpi_exporter.probe.remote import open_remote
+from solpi_exporter.probe.remote import open_remote, tell_nobody
 from solpi_exporter.probe.result import Bench
 from solpi_exporter.probe.source import ProbeSource, open_bench, torch_is_there
 from solpi_exporter.probing import Guard, make_comparison, make_keeper
@@ -70,13 +70,15 @@ def make_placer(servers: Sequence[ServerSettings]) -> Placer:
     return Placer([_hint(server) for server in servers], os.getpid(), lineage)
 
 
-def bench_opener(probe: ProbeSettings, plan: Plan, clock: Clock) -> Callable[[], Bench]:
-    """Return what opens the bench that is set, in this process or in a worker."""
+def bench_opener(
+    probe: ProbeSettings, plan: Plan, clock: Clock, started: Callable[[int], None] = tell_nobody
+) -> Callable[[], Bench]:
+    """Return what opens the bench that is set, in this process or in a worker, of whose pid `started` is told."""
     batches = (*probe.batches, *probe.others)
     wanted = Opening(probe.device, probe.shape, batches, plan, probe.context, probe.layers)
     if probe.isolation == THREAD:
         return partial(open_bench, wanted)
-    return partial(open_remote, (probe.python or sys.executable,), clock, wanted)
+    return partial(open_remote, (probe.python or sys.executable,), clock, wanted, started)
 
 
 def _hint(server: ServerSettings) -> ServerHint:
@@ -256,7 +258,7 @@ class Sources:
         settings, probe, world = self.settings, self.settings.probe, self.world
         state_dir = None if settings.state_dir is None or self.one_shot else Path(settings.state_dir)
         return ProbeSource(
-            bench_opener(probe, GENTLE, world.clock),
+            bench_opener(probe, GENTLE, world.clock, self.placer.adopt),
             probe.batches,
             self.quiet,
             world.clock,

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from solpi_exporter.catalog import METRICS, reference
+from solpi_exporter.catalog import METRICS, reference, unit_of
+from solpi_exporter.gpu import fields
 from solpi_exporter.metric import Kind, Metric
 
 UNITS = ("seconds", "bytes", "joules", "watts", "celsius", "hertz", "ratio", "tokens", "requests")
@@ -33,6 +34,12 @@ def test_names_follow_the_conventions(metric: Metric) -> None:
 def test_histograms_have_a_unit() -> None:
     """Their bounds are seconds, or shares of a whole."""
     assert all(metric.name.endswith(("_seconds", "_ratio")) for metric in METRICS if metric.kind is Kind.HISTOGRAM)
+
+
+def test_a_performance_state_is_no_flag() -> None:
+    """P0 to P15, though its name ends as those that are 0 or 1."""
+    assert {unit_of(metric) for metric in METRICS if metric.name.endswith("_state")} == {"0 or 1", "0 to 15"}
+    assert unit_of(fields.PERFORMANCE_STATE) == "0 to 15"
 
 
 def test_the_reference_in_docs_is_current() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from solpi_exporter.environment import CpuWaiting, surroundings
+from solpi_exporter.gpu.reading import GpuReading, GpuState
 from solpi_exporter.gpu.recording import load
 from solpi_exporter.gpu.replay import ReplayDriver
 from solpi_exporter.gpu.source import GpuSource
@@ -63,6 +64,15 @@ def test_another_gpu_says_nothing(machine: Machine, readings: list[Reading]) -> 
     found = surroundings(replace(ON_GPU, uuid="GPU-2"), readings, (), machine.proc, machine.sys)
 
     assert (found.driver, found.ecc, found.pcie_width) == (None, None, None)
+
+
+def test_a_mig_instance_is_set_up_as_its_gpu_is(machine: Machine, readings: list[Reading]) -> None:
+    """NVML tells link, ECC and persistence of the whole GPU alone."""
+    instance = GpuReading(0, "MIG-1", GpuState.OK, instance="7")
+
+    found = surroundings(replace(ON_GPU, uuid="MIG-1"), [*readings, instance], (), machine.proc, machine.sys)
+
+    assert (found.driver, found.ecc, found.pcie_width) == ("580.159.04", True, 16)
 
 
 def test_an_older_torch_tells_no_uuid(machine: Machine, readings: list[Reading]) -> None:

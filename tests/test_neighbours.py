@@ -13,6 +13,7 @@ from solpi_exporter.gpu.replay import ReplayDriver
 from solpi_exporter.gpu.source import GpuSource
 from solpi_exporter.metric import Metric
 from solpi_exporter.neighbours import NOISE, Neighbours
+from solpi_exporter.placement import Placer
 from solpi_exporter.probe.guard import Conditions, Skip, skip
 from solpi_exporter.source import SourceError
 from tests.fakes import RECORDINGS, FakeClock
@@ -55,6 +56,7 @@ class Host:
         self.mps = mps
         self.asked = 0
         self.neighbours = Neighbours(self.clock, self.look_for_mps)
+        self.placer = Placer([], OWN, lambda _: ())  # no lineage is ever read
         if gpus:
             self.poll(*gpus, after=0.0)
 
@@ -65,7 +67,7 @@ class Host:
     def poll(self, *gpus: GpuReading, after: float = 5.0) -> "Host":
         self.clock.now += after
         self.board.succeed("gpu", gpus, self.clock.now, 0.0)
-        self.neighbours.observe(self.board.snapshot(), {OWN})
+        self.neighbours.observe(self.board.snapshot(), self.placer.place(self.board.snapshot()).own)
         return self
 
     def fail(self, after: float = 5.0) -> "Host":
@@ -296,6 +298,16 @@ def test_our_own_memory_does_not_count() -> None:
     host = Host(gpu({9: GB}, used=1.01 * GB))
     host.poll(gpu({9: GB, OWN: 0.5 * GB}, used=1.52 * GB))
     host.poll(gpu({9: GB, OWN: 3 * GB}, used=4.02 * GB))
+
+    assert host.poll(gpu({9: GB}, used=1.01 * GB)).still() is None
+
+
+def test_the_memory_of_our_own_worker_does_not_count() -> None:
+    """Else the probe would be held back by its own start, and by its end while NVML's list lags behind."""
+    host = Host(gpu({9: GB}, used=1.01 * GB))
+    host.placer.adopt(31)
+    for held in (0.5 * GB, 3 * GB):
+        assert host.poll(gpu({9: GB, 31: held}, used=1.01 * GB + held)).still() is None
 
     assert host.poll(gpu({9: GB}, used=1.01 * GB)).still() is None
 

@@ -226,6 +226,23 @@ def test_a_worker_of_the_probe_is_the_exporters() -> None:
     }
 
 
+def test_a_worker_needs_no_lineage_to_be_the_exporters() -> None:
+    """Without the host's source none is read: it was told when it was started, and is no engine."""
+    joined = Joined([ServerHint("s")], [gpu(0, {5: 70e9, 9: 1e9})])
+
+    joined.placer.adopt(9)
+    placement = joined.placer.place(joined.board.snapshot())
+
+    assert joined.asked == []
+    assert placement.own == {OWN, 9}
+    assert placement.pids == {"s": {5}}
+    assert values(list(placement.samples()))["solpi_gpu_process_memory_bytes"] == {
+        ("0", "GPU-0", "", "engine"): 70e9,
+        ("0", "GPU-0", "", "probe"): 1e9,
+        ("0", "GPU-0", "", "other"): 0,
+    }
+
+
 def test_memory_that_one_process_does_not_tell_is_not_known() -> None:
     """The sum of its kind would be too small; the other kinds stay."""
     shown = Joined([ServerHint("s")], [gpu(0, {OWN: 1e9, 5: None})]).shown()

@@ -196,6 +196,7 @@ def test_whether_torch_is_there_is_the_workers_to_say(monkeypatch: pytest.Monkey
         source.poll()
 
     assert "probe" not in dict(sources.set_aside())
+    assert len(sources.placer.place(Board().snapshot()).own) == 2  # the worker is known to be ours
 
 
 def test_without_torch_a_thread_has_no_probe(monkeypatch: pytest.MonkeyPatch) -> None:

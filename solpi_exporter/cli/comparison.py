@@ -29,7 +29,7 @@ def report(before: Baseline, now: Baseline, result: Comparison, path: str) -> It
     yield ""
     changed = [*result.those(WORSE), *result.those(BETTER)]
     if changed:
-        yield f"{'':{NAMES}}  {'now':>9}  {'baseline':>9}  {'change':>9}  {'band':>8}"
+        yield f"{'':{NAMES}}  {'now':>9}  {'baseline':>9}  {'change':>9}  {'band':>10}"
         yield from map(_line, changed)
         yield ""
     yield from _summary(result)
@@ -70,7 +70,7 @@ def _line(row: Row) -> str:
     verdict = click.style(f"{row.verdict:7}", fg=COLOURS[row.verdict])
     now, before = _value(row, row.now.value), _value(row, row.before.value)
     change = f"{'-' if row.change < 0 else '+'}{_amount(row, abs(row.change))}"
-    return f"{verdict}{_name(row):{NAMES - 7}}  {now:>9}  {before:>9}  {change:>9}  {f'± {_amount(row, row.band)}':>8}"
+    return f"{verdict}{_name(row):{NAMES - 7}}  {now:>9}  {before:>9}  {change:>9}  {f'± {_amount(row, row.band)}':>10}"
 
 
 def _name(row: Row) -> str:

@@ -112,7 +112,8 @@ ROW_REMAP_PENDING = _gauge("row_remap_pending", "1 if a row is to be replaced at
 ROW_REMAP_FAILURE = _gauge("row_remap_failure", "1 if a row could not be replaced: the GPU is due for exchange.")
 RECOVERY_ACTION = _gauge(
     "recovery_action",
-    "What the driver asks for: 0 nothing, 1 reset the GPU, 2 reboot, 3 drain P2P, 4 drain and reset.",
+    "What the driver asks for: 0 nothing, 1 reset the GPU, 2 reboot the node, 3 drain P2P, 4 drain and reset, "
+    "5 recover the IMEX domain, 6 reset the GPU's PCIe bus, 7 reboot the system.",
 )
 PCIE_REPLAYS = _counter("pcie_replays_total", "Packets that were sent again over PCIe since the driver was loaded.")
 LINK_GENERATION = _gauge("pcie_link_generation", "Present PCIe generation; a GPU that idles may lower it.")

@@ -75,6 +75,7 @@ class GpuBench:
         """Measure one batch size in interleaved rounds.
 
         Where others use the GPU, before or after any of the rounds, spans mean nothing, and the split is modelled.
+        Where the cycle is stopped, the rounds so far are dropped: the plan has none to spare.
         """
         deep = Variant(batch, self._shape.layers)
         contended = self._costs is not None and self._costs.is_contended

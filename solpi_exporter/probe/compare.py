@@ -32,6 +32,7 @@ from solpi_exporter.probe.baseline import (
 )
 from solpi_exporter.probe.result import EAGER_SYNC, GRAPH_ASYNC, GRAPH_SYNC
 from solpi_exporter.probe.rounds import CONTROL_RATIO
+from solpi_exporter.probe.split import MAX_RESIDUE
 from solpi_exporter.probe.surroundings import Difference, differences
 
 BETTER, SAME, WORSE, NOT_COMPARABLE = "better", "same", "worse", "not comparable"
@@ -137,21 +138,36 @@ def _rows(before: Baseline, now: Baseline) -> Iterator[Row]:
     old, new = ({figure.key: figure for figure in one.figures} for one in (before, now))
     host_is_device = before.fingerprint.device == "cpu"
     for batch in sorted({key.batch for key in (*old, *new)}, key=lambda batch: batch or 0):
+        token = old.get(Key(TOKEN, batch, EAGER_SYNC))
         for (name, part), rule in RULES.items():
             key = Key(name, batch, part)
             if key in old or key in new:
-                yield _row(key, rule, old.get(key), new.get(key), host_is_device=host_is_device)
+                yield _row(key, rule, old.get(key), new.get(key), token, host_is_device=host_is_device)
 
 
-def _row(key: Key, rule: Rule, before: Figure | None, now: Figure | None, *, host_is_device: bool) -> Row:
+def _row(
+    key: Key, rule: Rule, before: Figure | None, now: Figure | None, token: Figure | None, *, host_is_device: bool
+) -> Row:
     if before is None or now is None:
         return Row(key, rule, NOT_COMPARABLE, before, now)
-    floor = rule.floor if rule.points else max(rule.floor, HOST * host_is_device) * abs(before.value)
-    band = max(floor, _noise(before, now))
+    band = max(_floor(rule, before, token, host_is_device=host_is_device), _noise(before, now))
     change = now.value - before.value
     if abs(change) <= band:
         return Row(key, rule, SAME, before, now, band)
     return Row(key, rule, WORSE if (change < 0) is rule.lower_is_worse else BETTER, before, now, band)
+
+
+def _floor(rule: Rule, before: Figure, token: Figure | None, *, host_is_device: bool) -> float:
+    """Return below what nothing is called a change, in the figure's unit; `token` is the baseline's.
+
+    A phase that is 0 came out negative, by as much of the token as a split may, and was set to that: where it really
+    is, nobody knows better.
+    """
+    if rule.points:
+        return rule.floor
+    if before.name == PHASE and not before.value:
+        return 0.0 if token is None else MAX_RESIDUE * token.value
+    return max(rule.floor, HOST * host_is_device) * abs(before.value)
 
 
 def _noise(before: Figure, now: Figure) -> float:

@@ -20,6 +20,7 @@ from solpi_exporter.probe.rounds import Step
 from solpi_exporter.probe.shape import ELEMENT_BYTES, KV_BLOCK, Shape
 from solpi_exporter.source import SourceError
 
+INSTANCE = " MIG "  # in the name that CUDA gives a MIG instance: "NVIDIA A100 80GB PCIe MIG 1g.10gb"
 CAPTURE_WARMUP = 3  # launches before a capture: the libraries pick and load their kernels then
 
 
@@ -114,10 +115,9 @@ class CudaRig:
 
 def _identity(shape: Shape, device: torch.device) -> Identity:
     properties = torch.cuda.get_device_properties(device)
-    uuid = getattr(properties, "uuid", None)  # told from torch 2.5 on
     return Identity(
         str(device),
-        "" if uuid is None else f"GPU-{uuid}",
+        _uuid(properties.name, getattr(properties, "uuid", None)),  # told from torch 2.5 on
         properties.name,
         shape.name,
         shape.layers,
@@ -126,6 +126,16 @@ def _identity(shape: Shape, device: torch.device) -> Identity:
         str(torch.__version__),
         None if torch.version.cuda is None else float(torch.version.cuda),
     )
+
+
+def _uuid(name: str, uuid: object | None) -> str:
+    """Return a UUID as NVML writes it, so that it joins with the GPU's series; empty where none is told.
+
+    CUDA tells a MIG instance's own, which NVML begins differently.
+    """
+    if uuid is None:
+        return ""
+    return f"MIG-{uuid}" if INSTANCE in name else f"GPU-{uuid}"
 
 
 def _refuse_what_the_cache_holds(shape: Shape, device: torch.device) -> None:

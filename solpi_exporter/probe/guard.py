@@ -18,7 +18,18 @@ COMPUTE_MODES = MappingProxyType({1: "exclusive to a thread", 2: "prohibited", 3
 # Nor is one at its power limit: under a heavy load that is usual, and there above all a split is wanted.
 THROTTLING = ("hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown", "sw_thermal_slowdown")
 RESET = "solpi-exporter quiesce, nvidia-smi --gpu-reset, solpi-exporter resume"
-RECOVERIES = MappingProxyType({1: RESET, 2: "reboot the host", 3: "drain its peers", 4: f"drain the GPU, then {RESET}"})
+# By nvmlDeviceGpuRecoveryAction_t; up to 4 as NVIDIA's "GPU Memory Error Management" explains them.
+RECOVERIES = MappingProxyType(
+    {
+        1: RESET,
+        2: "reboot the host",
+        3: "end what does peer-to-peer transfers; it then asks for something else",
+        4: f"drain the GPU, then {RESET}",
+        5: "recover its IMEX domain",
+        6: "reset its PCIe bus",
+        7: "reboot the system",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)

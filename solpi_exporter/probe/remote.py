@@ -6,7 +6,6 @@ No torch is imported on this side, and nothing of a GPU is held: what hangs or s
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import partial
 from typing import TypeVar
 
 from solpi_exporter.clock import Clock
@@ -34,9 +33,24 @@ class Patience:
     answer: float = 10.0
 
 
-def open_remote(python: Sequence[str], clock: Clock, wanted: Opening) -> "RemoteBench":
-    """Return what `open_bench` would, in a worker under an interpreter; it is started when it is first asked."""
-    return RemoteBench(wanted, partial(start, python, wanted.device), clock)
+def tell_nobody(_: int) -> None:
+    """Tell nobody of a worker."""
+
+
+def open_remote(
+    python: Sequence[str], clock: Clock, wanted: Opening, started: Callable[[int], None] = tell_nobody
+) -> "RemoteBench":
+    """Return what `open_bench` would, in a worker under an interpreter; it is started when it is first asked.
+
+    `started` is told the pid of each worker, before that holds anything of the GPU.
+    """
+
+    def begin() -> Child:
+        child = start(python, wanted.device)
+        started(child.pid)
+        return child
+
+    return RemoteBench(wanted, begin, clock)
 
 
 class RemoteBench:

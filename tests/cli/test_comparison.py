@@ -26,7 +26,7 @@ NOW = (
     Figure(LAUNCH, None, None, 23.6e-6),
     Figure(TOKEN, 1, EAGER_SYNC, 5.8e-3),
     Figure(PHASE, 1, "compute", 650e-6),
-    Figure(PHASE, 1, "sync", 30e-6),
+    Figure(PHASE, 1, "sync", 130e-6),
     Figure(OFF_CPU, 1, None, 0.41),
 )
 
@@ -51,7 +51,7 @@ def test_what_changed_is_told_figure_by_figure() -> None:
     assert [" ".join(line.split()) for line in lines[3:8]] == [
         "worse launch 23.6 us 10.0 us +136% ± 20%",
         "worse batch 1: token 5.800 ms 2.000 ms +190% ± 30%",
-        "worse batch 1: sync 30.0 us 0.0 us +30.0 us ± 0.0 us",
+        "worse batch 1: sync 130.0 us 0.0 us +130.0 us ± 100.0 us",
         "worse batch 1: off the CPU 41.0% 1.0% +40.0 pt ± 5.0 pt",
         "better batch 1: compute 650.0 us 700.0 us -7% ± 3%",
     ]

@@ -111,6 +111,18 @@ def test_shares_have_a_floor_in_points() -> None:
     assert judged(before, replace(before, value=0.06)) == WORSE
 
 
+@pytest.mark.parametrize("fingerprint", [PRINT, replace(PRINT, device="cpu", model="CPU")], ids=["GPU", "CPU"])
+def test_a_phase_that_was_0_has_a_floor(fingerprint: Fingerprint) -> None:
+    """It came out negative, by up to a twentieth of the token: less than that is not worse."""
+    before = holding(Figure(TOKEN, 1, EAGER_SYNC, 1e-3), Figure(PHASE, 1, "memory", 0.0), fingerprint=fingerprint)
+
+    def after(memory: float) -> str:
+        now = holding(Figure(PHASE, 1, "memory", memory), fingerprint=fingerprint)
+        return next(row.verdict for row in compare(before, now).rows if row.key.name == PHASE)
+
+    assert [after(0.0), after(1e-9), after(0.049e-3), after(0.051e-3)] == [SAME, SAME, SAME, WORSE]
+
+
 def test_less_bandwidth_is_worse() -> None:
     """Of all other figures, more is."""
     before = Figure(COPY, None, None, 4.0e12)

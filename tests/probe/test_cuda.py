@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from solpi_exporter.probe.bench import GpuBench
-from solpi_exporter.probe.cuda import CudaRig, _refuse_what_the_cache_holds
+from solpi_exporter.probe.cuda import CudaRig, _identity, _refuse_what_the_cache_holds
 from solpi_exporter.probe.device import make_bench, variants
 from solpi_exporter.probe.plan import GENTLE, THOROUGH, Opening, Plan
 from solpi_exporter.probe.result import EAGER_SYNC, EXTRAPOLATED, GRAPH_ASYNC, GRAPH_SYNC, MEASURED, MODELLED, Costs
@@ -137,6 +137,24 @@ def test_beside_others_the_split_is_modelled_from_the_same_device_time(monkeypat
     assert quiet is not None
     assert modelled.compute + modelled.memory == pytest.approx(quiet.compute + quiet.memory, rel=0.02)
     assert math.isclose(sum(modelled.phases.values()), modelled.token, rel_tol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("properties", "uuid"),
+    [
+        (SimpleNamespace(name="NVIDIA H200", uuid="0123"), "GPU-0123"),
+        (SimpleNamespace(name="NVIDIA A100 80GB PCIe MIG 1g.10gb", uuid="0123"), "MIG-0123"),
+        (SimpleNamespace(name="NVIDIA A100 80GB PCIe MIG 1g.10gb"), ""),
+    ],
+    ids=["whole", "instance", "before torch 2.5"],
+)
+def test_a_mig_instance_is_called_as_nvml_calls_it(
+    monkeypatch: pytest.MonkeyPatch, properties: SimpleNamespace, uuid: str
+) -> None:
+    """CUDA tells the bytes alone: begun as a whole GPU's, they would join with none of the GPU's series."""
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)
+
+    assert _identity(shape_of("8b"), torch.device("cuda", 0)).uuid == uuid
 
 
 def with_l2(monkeypatch: pytest.MonkeyPatch, mebibytes: int) -> torch.device:

@@ -1,12 +1,24 @@
 """When the probe must not run."""
 
+import re
 from dataclasses import fields, replace
 from typing import Any
 
+import pynvml
 import pytest
 
-from solpi_exporter.gpu.fields import CLOCKS_EVENT_REASONS
-from solpi_exporter.probe.guard import GB, NOT_READ, REASONS, SETTLED_SECONDS, THROTTLING, Conditions, Skip, skip
+from solpi_exporter.gpu.fields import CLOCKS_EVENT_REASONS, RECOVERY_ACTION
+from solpi_exporter.probe.guard import (
+    GB,
+    NOT_READ,
+    REASONS,
+    RECOVERIES,
+    SETTLED_SECONDS,
+    THROTTLING,
+    Conditions,
+    Skip,
+    skip,
+)
 
 FOOTPRINT = 3 * GB
 
@@ -86,10 +98,20 @@ def test_a_mig_mode_that_is_being_changed_skips() -> None:
     assert reason(mig_changing=True) == "mig"
 
 
-@pytest.mark.parametrize("action", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize("action", [*RECOVERIES, 99])
 def test_every_recovery_action_skips(action: int) -> None:
     """Also one that has no name here."""
     assert reason(recovery_action=action) == "recovery"
+
+
+def test_every_recovery_action_of_nvml_has_its_remedy() -> None:
+    """And its meaning in the metric's help: all that the binding has a name for."""
+    prefix = "NVML_GPU_RECOVERY_ACTION_"
+    codes = {getattr(pynvml, name) for name in dir(pynvml) if name.startswith(prefix)}
+    meanings = re.findall(r"\b(\d) [a-z]", RECOVERY_ACTION.help)
+
+    assert codes <= {pynvml.NVML_GPU_RECOVERY_ACTION_NONE, *RECOVERIES}
+    assert [*map(int, meanings)] == [pynvml.NVML_GPU_RECOVERY_ACTION_NONE, *RECOVERIES]
 
 
 def test_a_row_that_waits_for_its_remap_skips() -> None:

@@ -11,6 +11,7 @@ from functools import partial
 import pytest
 
 from solpi_exporter.clock import SystemClock
+from solpi_exporter.probe import remote as remote_module
 from solpi_exporter.probe.child import Child
 from solpi_exporter.probe.keeper import BACK_OFF
 from solpi_exporter.probe.plan import GENTLE, Opening, Used
@@ -30,7 +31,7 @@ from tests.probe.scripted_worker import (
     SPOILT,
     ScriptedBench,
 )
-from tests.probe.workers import BABBLER, PYTHON, ROOT, SMALL, program, scripted
+from tests.probe.workers import BABBLER, PYTHON, ROOT, SMALL, FakeProcess, child_of, program, scripted
 
 QUIET = nullcontext()
 PATIENT = Patience(20.0, 20.0)
@@ -219,6 +220,23 @@ def test_a_worker_without_torch_is_absent() -> None:
 
     with closing(bench), pytest.raises(SourceAbsent, match="torch is not installed"):
         _ = bench.identity
+
+
+def test_a_worker_is_told_before_it_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Later its memory would be somebody else's for a while; each that takes its place is told as well."""
+    told: list[int] = []
+    processes = [FakeProcess(status=0, pid=pid) for pid in (31, 32)]
+    left = iter(processes)
+    monkeypatch.setattr(remote_module, "start", lambda *_: child_of(next(left)))
+    clock = FakeClock()
+    bench = open_remote(PYTHON, clock, SMALL, told.append)
+    assert told == []
+
+    for known in ([31], [31, 32]):
+        with pytest.raises(SourceError, match="ended with status 0"):  # its connection is closed
+            _ = bench.identity
+        assert told == known
+        clock.now += BACK_OFF[0]
 
 
 def series(opener: Callable[[], Bench]) -> set[tuple[str, tuple[str, ...]]]:

@@ -6,7 +6,6 @@ The main loop only looks after the rest: polls that hang, the engine's own token
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +17,14 @@ from solpi_exporter.collector import BoardCollector
 from solpi_exporter.config import Settings, listen_address
 from solpi_exporter.derived import TokenWindow
 from solpi_exporter.exposition import TEXT, Exposition
-from solpi_exporter.gpu.reading import GpuReading, GpuState
+from solpi_exporter.gpu.reading import GpuState
 from solpi_exporter.gpu.remembered import RememberedGpus
 from solpi_exporter.gpu.xid import CatalogueReading
 from solpi_exporter.kept import Kept
 from solpi_exporter.neighbours import Neighbours
+from solpi_exporter.overview.figures import FIGURES
+from solpi_exporter.overview.page import overview
+from solpi_exporter.overview.recent import Recent
 from solpi_exporter.runner import Runner
 from solpi_exporter.source import Reading, Source
 from solpi_exporter.sources import Sources, World, make_placer
@@ -84,6 +86,7 @@ class Daemon:
             self.board.set_aside(name, state)
         self._runners = [Runner(source, self.board, self._clock, log) for source in polled]
         self._window = TokenWindow(max(15.0, settings.engine.endpoint_interval))
+        self._recent = Recent()
         self._placement = self._placer.place(snapshot())
         self._joined = 0  # the board's version at the last join
         self._exposition = Exposition(
@@ -179,6 +182,7 @@ class Daemon:
         self._joined = snapshot.version
         self._placement = self._placer.place(snapshot)
         self._neighbours.observe(snapshot, self._placement.own)
+        self._recent = self._recent.extended(snapshot)
         if self._placement.gpus:
             self._window.observe(snapshot, self._placement.gpus)
 
@@ -228,21 +232,7 @@ class Daemon:
         return self.board.snapshot().version
 
     def _landing(self) -> dict[str, Any]:
-        now = self._clock.time()
-        gpus = [reading for entry in self._entries() for reading in (*entry.readings, *entry.notices)]
-        return {
-            "version": __version__,
-            "sources": [_row(entry, now) for entry in self._entries()],
-            "gpus": [one for one in gpus if isinstance(one, GpuReading) and not one.up],
-        }
-
-
-def _row(entry: Entry, now: float) -> dict[str, str]:
-    return {"name": entry.source, "state": entry.state.value, "age": _age(entry.success_time, now)}
-
-
-def _age(time: float | None, now: float) -> str:
-    if time is None:
-        return "never"
-    seconds = round(max(0.0, now - time))
-    return f"{seconds} s ago" if seconds < 120 else f"{timedelta(seconds=seconds)} ago"
+        """Return what the landing page shows, made for whoever asks: nothing is worked out while nobody does."""
+        snapshot = self.board.snapshot()
+        page = overview(snapshot, self._window.tokens, self._recent.extended(snapshot), self._clock.time())
+        return {"version": __version__, "page": page, **FIGURES}

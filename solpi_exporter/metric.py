@@ -32,6 +32,29 @@ class Distribution:
     count: float
     sum: float
 
+    def since(self, before: "Distribution") -> "Distribution | None":
+        """Return what was observed after `before`; None where that is not an earlier state of the same histogram."""
+        counts = tuple(now - then for now, then in zip(self.counts, before.counts, strict=False))
+        count = self.count - before.count
+        if self.bounds != before.bounds or min(*counts, count) < 0:
+            return None
+        return Distribution(self.bounds, counts, count, self.sum - before.sum)
+
+    def quantile(self, share: float) -> float | None:
+        """Return the value that a share of all (above 0) do not exceed; None where nothing was observed.
+
+        Interpolated within its bucket as Prometheus' histogram_quantile() does: what lies above the last bound counts
+        as that bound.
+        """
+        rank = share * self.count
+        if rank <= 0 or not self.bounds:
+            return None
+        index = bisect_left(self.counts, rank)
+        if index == len(self.bounds):
+            return self.bounds[-1]
+        low, below = (self.bounds[index - 1], self.counts[index - 1]) if index else (min(0.0, self.bounds[0]), 0.0)
+        return low + (self.bounds[index] - low) * (rank - below) / (self.counts[index] - below)
+
 
 @dataclass(frozen=True, slots=True, eq=False)  # each is made once; as a key it is looked up for every sample
 class Metric:

@@ -20,7 +20,7 @@ ROWS: tuple[tuple[str, ...], ...] = (
     ("follow",),
     ("board", "gpu", "engine", "probe", "host"),
     ("runner", "kept", "collector", "render", "derived", "placement", "neighbours", "config", "environment"),
-    ("probing",),
+    ("probing", "overview"),
     ("exposition", "catalog", "settings_file", "sources"),
     ("web",),
     ("daemon",),

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from solpi_exporter.probe.split import PHASES
+from tests.browser import Seen, browse
 from tests.conftest import find_tool
 from tests.http_client import request
 from tests.serving import eventually
@@ -48,6 +50,18 @@ QUERIES = {
         'solpi_gpu_xid_errors_total{xid="79"} * on (instance, xid) group_left (class, action) solpi_xid_info == 0'
     ),
     "scrapes succeed": "min_over_time(up[1m]) == 1",
+}
+
+
+# What the page shows by section: KV cache, running, waiting, preemptions, P50 and P99; utilisation; the two splits.
+_PERCENT, _MS = r"[\d.]+ %", r"[\d.,]+ ms"
+SECTIONS = {
+    "engines": rf"demo engine 0 {_PERCENT} \d+ \d+ \d+ \+\d+ {_MS} {_MS}",
+    "gpus": rf"0 NVIDIA H200 {_PERCENT} ok",
+    "own": rf"demo engine 0 {_MS} between tokens {_PERCENT} lost busy {_PERCENT} {_MS} lost {_PERCENT} {_MS}",
+    "probe": rf"batch \d+ measured P50 {_MS} P99 {_MS} {_MS} a token {_PERCENT} control layer"
+    + "".join(f" {phase} {_PERCENT} {_MS}" for phase in PHASES),
+    "sources": r"gpu ok \d+ s ago .*probe ok",
 }
 
 
@@ -105,6 +119,24 @@ def ask(port: int, query: str) -> list[dict[str, object]]:
 def test_prometheus_answers(prometheus: int, question: str) -> None:
     """Each of the five readings, the engine's own token, and the probe's identity, within two rounds of the demo."""
     assert eventually(lambda: bool(ask(prometheus, QUERIES[question])), timeout=60.0), question
+
+
+def shows_all(seen: Seen) -> bool:
+    return all(f'id="{name}"' in seen.dom and re.search(SECTIONS[name], seen.section(name)) for name in SECTIONS)
+
+
+@pytest.mark.parametrize("scripts", [True, False])
+def test_the_page_shows_the_readings_and_both_splits(demo: int, scripts: bool) -> None:
+    """With figures in every place, from nowhere else, without a complaint, and without what is nobody's business."""
+    url = f"http://127.0.0.1:{demo}/"
+
+    seen = browse(url, shows_all, scripts=scripts)
+
+    for name, pattern in SECTIONS.items():
+        assert re.search(pattern, seen.section(name)), seen.section(name)
+    assert {asked for asked in seen.requested if not asked.startswith("data:")} == {url}
+    assert seen.complaints == []
+    assert not re.search(r"vllm\.log|127\.0\.0\.1|solpi-demo|/tmp", seen.dom)
 
 
 def test_promtool_accepts_the_demo(demo: int, tool: Callable[[str], str]) -> None:

@@ -43,6 +43,7 @@ $(VLLM_VENV)/vllm.done:
 docs: $(VENV)/test.done ## write what is generated
 	{ echo '# Metrics'; $(BIN)/solpi-exporter metrics; } > docs/metrics.md
 	$(BIN)/python -m tests.engine.engines_table
+	$(BIN)/solpi-exporter rules --out grafana/alerts
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info

@@ -10,6 +10,7 @@ from solpi_exporter.cli.quiesce import quiesce, resume
 from solpi_exporter.cli.read import read
 from solpi_exporter.cli.record import record
 from solpi_exporter.cli.repin import repin
+from solpi_exporter.cli.rules import rules
 from solpi_exporter.cli.serve import check, once, run
 
 
@@ -23,5 +24,5 @@ def main() -> None:
     """
 
 
-for command in (run, once, demo, check, quiesce, resume, record, read, probe, repin, metrics):
+for command in (run, once, demo, check, quiesce, resume, record, read, probe, repin, metrics, rules):
     main.add_command(command)

@@ -1,0 +1,206 @@
+"""Alerts on the serving engine: KV cache and preemptions, latency, queue, and engines that are stuck or dead.
+
+What is told by the log alone, or by the endpoint alone, alerts too; an engine of which nothing is known does not.
+"""
+
+from solpi_exporter.rules.rule import CRITICAL, INFO, WARNING, Alert, Group
+
+ON = "on (job, instance, server)"
+P99 = "server:solpi_engine_inter_token_latency_seconds:p99_rate5m"
+WAITING = 'server:solpi_engine_requests:sum{state="waiting"}'
+
+# Counted by the endpoint, or by vLLM's V0, which tells how many requests are swapped out.
+PREEMPTING = (
+    "(server:solpi_engine_preemptions:rate5m > ${preemptions}\n  or server:solpi_engine_swapped_requests:sum > 0)"
+)
+# A queue that is known not to have grown is the usual one, of a server that is always full.
+QUEUE_RISEN = (
+    f"(avg_over_time({WAITING}[5m]) > ${{waiting}}\n"
+    f"    unless {ON} avg_over_time({WAITING}[5m])\n"
+    f"      <= ${{waiting_rise}} * avg_over_time({WAITING}[1h] offset 5m))"
+)
+LATENCY_RISEN = f"({P99} > ${{latency_floor}} and {P99} > {ON} ${{latency_rise}} * {P99}_p50_1d)"
+
+KV = Group(
+    "solpi-engine-kv",
+    (
+        Alert(
+            name="SolpiPreemptions",
+            severity=WARNING,
+            expr=PREEMPTING,
+            wait="5m",
+            keep="5m",
+            summary="A server puts requests back for want of KV cache.",
+            description="${server} preempts ${value} requests a second (limit ${preemptions}), or has requests swapped "
+            "out; each is computed again. Lower max_num_seqs, or give the KV cache more memory "
+            "(gpu_memory_utilization, fp8 KV cache, shorter max_model_len).",
+        ),
+        Alert(
+            name="SolpiSwapStorm",
+            severity=CRITICAL,
+            expr=f"{PREEMPTING}\n  and {ON} (\n    {LATENCY_RISEN}\n    or {ON} {QUEUE_RISEN}\n  )",
+            wait="5m",
+            keep="5m",
+            summary="A server preempts requests, and its users feel it.",
+            description="${server} preempts ${value} requests a second (limit ${preemptions}) while its queue or its "
+            "P99 between two tokens rises. It is given more than its KV cache holds: lower max_num_seqs "
+            "now, take load off it, then give it more KV cache.",
+        ),
+        Alert(
+            name="SolpiKvCacheFull",
+            severity=INFO,
+            expr="min_over_time(solpi_engine_kv_cache_usage_ratio[5m]) > ${kv_usage}",
+            wait="5m",
+            keep="5m",
+            summary="The KV cache is full, which alone is no harm.",
+            description="The KV cache of ${server} is ${value:percent} full (limit ${kv_usage:percent}). It is meant to"
+            " be used; it matters once requests wait or are preempted.",
+        ),
+        Alert(
+            name="SolpiKvCachePressure",
+            severity=CRITICAL,
+            expr="(max without (engine) (min_over_time(solpi_engine_kv_cache_usage_ratio[5m])) > ${kv_usage})\n"
+            f"  and {ON} (\n"
+            f"    min_over_time({WAITING}[5m]) > ${{waiting}}\n"
+            f"    or {ON} server:solpi_engine_preemptions:rate5m > ${{preemptions_with_kv}}\n"
+            "  )",
+            wait="10m",
+            keep="5m",
+            summary="The KV cache is full, and requests wait for it.",
+            description="The KV cache of ${server} is ${value:percent} full (limit ${kv_usage:percent}), and requests "
+            "wait or are preempted. Take load off it, or give it more KV cache; if its requests are few and"
+            " long, lower max_num_seqs.",
+        ),
+        Alert(
+            name="SolpiKvTransferFailures",
+            severity=WARNING,
+            expr="increase(solpi_engine_kv_transfer_failures_total[15m]) > 0",
+            keep="15m",
+            summary="KV transfers from other servers fail.",
+            description="${value} KV transfers of ${server} failed within 15 minutes; their prompts are computed again."
+            " Look at the network between prefill and decode, and at the log of the other side.",
+        ),
+    ),
+)
+
+LATENCY = Group(
+    "solpi-engine-latency",
+    (
+        Alert(
+            name="SolpiTokenLatencySpike",
+            severity=CRITICAL,
+            expr=LATENCY_RISEN[1:-1],
+            wait="5m",
+            keep="5m",
+            summary="Tokens come much more unevenly than a day before.",
+            description="P99 between two tokens of ${server} is ${value:duration}, over ${latency_rise} times its "
+            "median of the day before. Look what came with it: preemptions, queue, long prompts (chunked "
+            "prefill), throttling, the control share.",
+        ),
+        Alert(
+            name="SolpiTokenLatencyHigh",
+            severity=CRITICAL,
+            expr=f"{P99} > ${{latency}}",
+            wait="10m",
+            keep="5m",
+            summary="Tokens come too slowly for anybody who waits for them.",
+            description="P99 between two tokens of ${server} is ${value:duration} (limit ${latency} s). Look at "
+            "preemptions first, then at prefills that hold decoding up (chunked prefill, "
+            "max_num_batched_tokens), then at the lost share of a token.",
+        ),
+        Alert(
+            name="SolpiQueueGrowing",
+            severity=WARNING,
+            expr=f"({WAITING} > ${{queue_growing}}) and {ON} (deriv({WAITING}[15m]) > 0)",
+            wait="15m",
+            keep="10m",
+            summary="More requests come than a server gets done.",
+            description="${value} requests wait at ${server} (limit ${queue_growing}), and they become more. Add a "
+            "replica or shed load; if the KV cache is not full, raise max_num_seqs.",
+        ),
+    ),
+)
+
+# The log falls silent both when an engine idles and when it hangs: the last report tells which. A server whose tokens
+# or steps go on has only stopped reporting.
+STUCK = (
+    "(\n"
+    "  (time() - max without (engine) (solpi_engine_last_report_timestamp_seconds) > ${silence})\n"
+    '    and on (job, instance, server) server:solpi_engine_requests:sum{state="running"} > 0\n'
+    "    unless on (job, instance, server) sum without (engine) (rate(solpi_engine_generation_tokens_total[2m])) > 0\n"
+    ") or (\n"
+    '  sum without (engine, state) (min_over_time(solpi_engine_requests{state="running"}[3m])) > 0\n'
+    "    and on (job, instance, server)\n"
+    "      (sum without (engine) (rate(solpi_engine_steps_total[3m])) == 0)\n"
+    ")"
+)
+
+LIFE = Group(
+    "solpi-engine-life",
+    (
+        Alert(
+            name="SolpiEngineStuck",
+            severity=CRITICAL,
+            expr=STUCK,
+            wait="1m",
+            keep="2m",
+            summary="An engine has running requests and makes no progress.",
+            description="${server} has running requests, and neither reported for ${silence} s nor took a step. Take it"
+            " out of rotation, keep its stacks (py-spy dump --pid PID), and restart it; look at XIDs and at"
+            " NCCL time-outs.",
+        ),
+        Alert(
+            name="SolpiEngineDead",
+            severity=CRITICAL,
+            expr="sum without (kind) (\n"
+            '  increase(solpi_engine_errors_total{kind=~"engine_dead|start_failed|worker_died"}[5m])\n'
+            ") > 0",
+            keep="5m",
+            summary="An engine says that it died.",
+            description="The log of ${server} tells of an engine or a worker that died, or did not start. Read the "
+            "lines before it (journalctl -u UNIT, or the log file); look at XIDs and memory, then restart "
+            "it.",
+        ),
+        Alert(
+            name="SolpiEngineDown",
+            severity=CRITICAL,
+            expr="solpi_engine_up == 0",
+            wait="10m",
+            keep="2m",
+            summary="A server's endpoint does not answer.",
+            description="The endpoint of ${server} has not answered for 10 minutes, longer than a start takes. See "
+            "whether its process lives (systemctl status, docker ps), and its log.",
+        ),
+        Alert(
+            name="SolpiEngineErrors",
+            severity=WARNING,
+            expr="increase(\n"
+            "  solpi_engine_errors_total"
+            '{kind=~"cuda_error|out_of_memory|nccl_timeout|step_timeout|kv_load_failed|ulimit"}[10m]\n'
+            ") > 0",
+            keep="10m",
+            summary="An engine's log speaks of trouble.",
+            description="The log of ${server} has ${value} new lines of kind {{ $labels.kind }}. Read them: "
+            "`solpi-exporter read LOG` shows which lines were taken for it.",
+        ),
+        Alert(
+            name="SolpiGpuBusyWithoutTokens",
+            severity=WARNING,
+            expr="min by (job, instance, server) (\n"
+            "  solpi_engine_gpu_info * on (job, instance, uuid) group_left ()\n"
+            "    avg_over_time(solpi_gpu_utilization_ratio[5m])\n"
+            ") > ${busy_ratio}\n"
+            "  and on (job, instance, server) (server:solpi_engine_generation_tokens:rate5m == 0)\n"
+            "  and on (job, instance, server) (server:solpi_engine_prompt_tokens:rate5m == 0)\n"
+            "  and on (job, instance, server) (sum without (engine) (solpi_engine_generation_tokens_total) > 0)",
+            wait="5m",
+            keep="5m",
+            summary="GPUs of a server are busy, and no tokens come.",
+            description="The GPUs of ${server} are ${value:percent} busy (limit ${busy_ratio:percent}) without a token "
+            "for 5 minutes. A rank that waits for its peers spins: look at each rank's log and at NCCL; or "
+            "somebody else computes there (nvidia-smi).",
+        ),
+    ),
+)
+
+GROUPS = (KV, LATENCY, LIFE)

@@ -30,7 +30,8 @@ from solpi_exporter.probe.shape import auto_shape, shape_of
 from solpi_exporter.source import Reading
 
 PCI_ORDER = "PCI_BUS_ID"
-OVERHEAD = 1 << 30  # bytes of CUDA's context and of the libraries' workspaces, beside weights and cache
+# Bytes of CUDA and its libraries beside weights and cache: 1,145 MiB on an H200 (benchmarks/probe_memory.py).
+OVERHEAD = 5 << 28
 
 
 @dataclass(slots=True)

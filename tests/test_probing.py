@@ -125,6 +125,13 @@ def test_the_footprint_is_that_of_the_shape_and_the_largest_batch() -> None:
     assert large._footprint(None) == large._footprint(80e9) > large._footprint(24e9) > small._footprint(24e9) > 1 << 30
 
 
+def test_the_footprint_is_no_less_than_what_an_h200_was_seen_to_lose() -> None:
+    """2,573 MiB by NVML, with a bench for 64 sequences (docs/probe-measurements.md, Memory)."""
+    guard, _ = guard_of(batches=(1, 8, 32), rotation=(64,))
+
+    assert guard._footprint(141e9) >= 2573 << 20
+
+
 def test_setbacks_outlive_the_process(tmp_path: Path) -> None:
     """In the state directory; without one they last as long as the process."""
     log, captured = capturing_log()

@@ -160,6 +160,7 @@ TESTED_ELSEWHERE = {
     "cli/demo.py",
     "cli/metrics.py",
     "cli/serve.py",
+    "rules/rule.py",
 }
 
 

@@ -1,5 +1,6 @@
 """rules: the alert rules for Prometheus, with the limits that a site wants."""
 
+import math
 from pathlib import Path
 
 import click
@@ -24,13 +25,13 @@ def rules(out: Path | None, changes: tuple[str, ...], runbooks: str, limits: boo
         for limit in LIMITS:
             click.echo(f"{limit.name:20} {values[limit.name]:>8g} {limit.unit:11} {limit.meaning}")
         return
-    from solpi_exporter.rules.files import rule_files  # brings a YAML library, which the daemon has no use for
+    from solpi_exporter.rules.files import printed, rule_files  # bring a YAML library; the daemon has no use for it
 
+    if out is None:
+        click.echo(printed(values, runbooks), nl=False)
+        return
     for name, text in rule_files(values, runbooks).items():
-        if out is None:
-            click.echo(text, nl=False)
-        else:
-            _write(out / name, text)
+        _write(out / name, text)
 
 
 def _values(changes: tuple[str, ...]) -> dict[str, float]:
@@ -43,9 +44,12 @@ def _values(changes: tuple[str, ...]) -> dict[str, float]:
 def _change(text: str) -> tuple[str, float]:
     name, _, value = text.partition("=")
     try:
-        return name, float(value)
+        number = float(value)
     except ValueError:
-        raise Fatal(f"--set {text}: give a name and a number, such as kv_usage=0.9") from None
+        number = math.nan
+    if not math.isfinite(number):
+        raise Fatal(f"--set {text}: give a name and a number, such as kv_usage=0.9")
+    return name, number
 
 
 def _write(path: Path, text: str) -> None:

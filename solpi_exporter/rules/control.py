@@ -153,7 +153,7 @@ ENGINE = Group(
             expr="(server:solpi_engine_control_ratio:avg5m - server:solpi_engine_control_ratio:p50_7d\n"
             "    > ${control_rise})\n"
             "  and on (job, instance, server)\n"
-            "    (count_over_time(server:solpi_engine_control_ratio:avg1h[7d]) >= ${week_hours})\n"
+            "    present_over_time(server:solpi_engine_control_ratio:avg1h[6d] offset 1d)\n"
             "  unless on (job, instance, server) server:solpi_engine_preemptions:rate5m > ${preemptions}",
             wait="15m",
             keep="10m",
@@ -165,17 +165,20 @@ ENGINE = Group(
         Alert(
             name="SolpiGraphsWouldHelp",
             severity=INFO,
-            expr="max by (job, instance, server) (\n"
-            '  solpi_engine_setting_info{setting="enforce_eager", value="True"}\n'
-            "    * on (job, instance) group_left ()\n"
-            '      max by (job, instance) (solpi_probe_reclaimable_ratio{mode="graph_async", device!="cpu"})\n'
-            ") > ${reclaimable_ratio}",
+            expr="(\n"
+            "  max by (job, instance, server) (\n"
+            '    solpi_engine_setting_info{setting="enforce_eager", value="True"}\n'
+            "  )\n"
+            "  or clamp_min(server:solpi_engine_control_ratio:avg5m > ${control_ratio}, 1)\n"
+            ") * on (job, instance) group_left ()\n"
+            '  max by (job, instance) (solpi_probe_reclaimable_ratio{mode="graph_async", device!="cpu"})\n'
+            "  > ${reclaimable_ratio}",
             wait="1h",
             keep="1h",
-            summary="This server runs without CUDA graphs, which would give much back here.",
-            description="${server} was started with --enforce-eager; of the probe's token on that host graphs with late"
-            " read-back give back ${value:percent} (limit ${reclaimable_ratio:percent}). Start it without "
-            "that flag, if nothing else forbids it.",
+            summary="CUDA graphs would give this server much back.",
+            description="${server} was started with --enforce-eager, or spends much of its tokens without its GPU; of "
+            "the probe's token on that host graphs with late read-back give back ${value:percent} (limit "
+            "${reclaimable_ratio:percent}). Start it without that flag, if nothing else forbids it.",
         ),
         Alert(
             name="SolpiEngineCpuThrottled",

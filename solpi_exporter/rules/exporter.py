@@ -72,7 +72,8 @@ SOURCES = Group(
             wait="1h",
             keep="10m",
             summary="The probe is left out all the time.",
-            description="On ${host} no cycle of the probe ran for an hour: each would have done harm or meant nothing. "
+            description="On ${host} no cycle of the probe ran for ${probe_seconds} s: each would have done harm or "
+            "meant nothing. "
             "The reason is in solpi_probe_skipped_total and in the exporter's log, docs/probe.md says what "
             "helps.",
         ),

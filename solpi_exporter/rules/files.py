@@ -38,6 +38,12 @@ def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
 _Dumper.add_representer(str, _text)
 
 
+def printed(limits: Mapping[str, float], runbooks: str = RUNBOOKS) -> str:
+    """Return all of them as one file."""
+    every = (group for groups in FILES.values() for group in groups)
+    return HEAD + _dump({"groups": [_group(one, limits, runbooks) for one in every]})
+
+
 def rule_files(limits: Mapping[str, float], runbooks: str = RUNBOOKS) -> dict[str, str]:
     """Return the text of each file, by name; `runbooks` is where the runbooks are to be read."""
     return {

@@ -47,7 +47,6 @@ LIMITS = (
     # control layer: the engine's own token
     Limit("control_ratio", 0.4, "", "share of an engine's own token in which its GPU was not busy for it"),
     Limit("control_rise", 0.15, "", "growth of that share against the median of its week"),
-    Limit("week_hours", 24, "", "hours of records below which there is no such week"),
     Limit("reclaimable_ratio", 0.25, "", "share of the probe's token that graphs give back"),
     Limit("cpu_throttled_ratio", 0.05, "", "seconds a second for which its CPU limit holds an engine back"),
     Limit("run_delay_ratio", 0.2, "", "time for which an engine's threads wait for a CPU, against what they run"),
@@ -64,7 +63,7 @@ LIMITS = (
     Limit("silence", 60, "seconds", "since an engine with running requests last reported"),
     Limit("busy_ratio", 0.8, "", "utilisation of a server's GPUs above which tokens should come"),
     # the GPUs
-    Limit("throttled_ratio", 0.1, "", "share of the time for which heat or hardware holds the clocks down"),
+    Limit("throttled_ratio", 0.25, "", "share of the time for which heat or hardware holds the clocks down"),
     Limit("capped_ratio", 0.9, "", "share of the time for which the power limit holds the clocks down"),
     Limit("xid_seconds", 600, "seconds", "for how long an XID is news"),
     # the exporter

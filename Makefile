@@ -44,6 +44,7 @@ docs: $(VENV)/test.done ## write what is generated
 	{ echo '# Metrics'; $(BIN)/solpi-exporter metrics; } > docs/metrics.md
 	$(BIN)/python -m tests.engine.engines_table
 	$(BIN)/solpi-exporter rules --out grafana/alerts
+	$(BIN)/solpi-exporter dashboards --out grafana/dashboards
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info

@@ -16,7 +16,7 @@ MEDIAN_LINES = 130
 # A module imports only from rows above its own. Within a row marked *, parts of one folder may import one another.
 ROWS: tuple[tuple[str, ...], ...] = (
     ("__init__", "clock", "metric", "logsetup", "statedir"),
-    ("source", "rules"),
+    ("source", "rules", "dashboards"),
     ("follow",),
     ("board", "gpu", "engine", "probe", "host"),
     ("runner", "kept", "collector", "render", "derived", "placement", "neighbours", "config", "environment"),
@@ -161,6 +161,9 @@ TESTED_ELSEWHERE = {
     "cli/metrics.py",
     "cli/serve.py",
     "rules/rule.py",
+    # Held against each other in tests/dashboards/test_frame.py, test_queries.py and test_live.py.
+    *(f"dashboards/{name}.py" for name in ("control", "engine", "fleet", "gpu", "looks", "panels", "tables")),
+    *(f"dashboards/{name}.py" for name in ("control_host", "engine_requests", "fleet_peers", "gpu_health")),
 }
 
 

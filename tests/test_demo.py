@@ -1,11 +1,8 @@
 """The demo as a newcomer runs it, scraped by a real Prometheus that answers the questions the product is for."""
 
-import json
 import re
-import socket
 import subprocess
 import sys
-import urllib.parse
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,11 +10,9 @@ import pytest
 
 from solpi_exporter.probe.split import PHASES
 from tests.browser import Seen, browse
-from tests.conftest import find_tool
 from tests.http_client import request
+from tests.scraped_demo import ask, demo_running, prometheus_scraping
 from tests.serving import eventually
-
-SPEED = 20
 
 # The five readings that must always be there, and the engine's own token: what people look at first.
 QUERIES = {
@@ -67,52 +62,14 @@ SECTIONS = {
 
 @pytest.fixture(scope="module")
 def demo() -> Iterator[int]:
-    """Run the demo at speed and yield its port."""
-    command = [sys.executable, "-m", "solpi_exporter", "demo", "--speed", str(SPEED), "--listen", "127.0.0.1:0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        first = process.stdout.readline()
-        found = re.search(r"http://127.0.0.1:(\d+)/metrics", first)
-        assert found is not None, first
-        yield int(found[1])
-        process.terminate()
-        assert process.wait(10.0) == 0
+    with demo_running() as port:
+        yield port
 
 
 @pytest.fixture(scope="module")
 def prometheus(demo: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
-    """Run a real Prometheus that scrapes the demo every second, and yield its port."""
-    folder = tmp_path_factory.mktemp("prometheus")
-    config = folder / "prometheus.yml"
-    config.write_text(
-        "global: {scrape_interval: 1s}\n"
-        f"scrape_configs: [{{job_name: solpi, static_configs: [{{targets: ['127.0.0.1:{demo}']}}]}}]\n"
-    )
-    port = free_port()
-    command = [
-        find_tool("prometheus"),
-        f"--config.file={config}",
-        f"--storage.tsdb.path={folder / 'data'}",
-        f"--web.listen-address=127.0.0.1:{port}",
-    ]
-    with (folder / "log").open("w") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
+    with prometheus_scraping(tmp_path_factory.mktemp("prometheus"), demo) as port:
         yield port
-        process.terminate()
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
-
-
-def ask(port: int, query: str) -> list[dict[str, object]]:
-    """Return the result of an instant query; empty while Prometheus is starting."""
-    try:
-        answer = request(port, f"/api/v1/query?query={urllib.parse.quote(query)}")
-    except OSError:
-        return []
-    return json.loads(answer.body)["data"]["result"] if answer.status == 200 else []
 
 
 @pytest.mark.parametrize("question", QUERIES)

@@ -3,6 +3,7 @@
 import click
 
 from solpi_exporter import __version__
+from solpi_exporter.cli.dashboards import dashboards
 from solpi_exporter.cli.demo import demo
 from solpi_exporter.cli.metrics import metrics
 from solpi_exporter.cli.probe import probe
@@ -24,5 +25,5 @@ def main() -> None:
     """
 
 
-for command in (run, once, demo, check, quiesce, resume, record, read, probe, repin, metrics, rules):
+for command in (run, once, demo, check, quiesce, resume, record, read, probe, repin, metrics, rules, dashboards):
     main.add_command(command)

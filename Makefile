@@ -11,7 +11,7 @@ ARGS ?=
 
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint kills interleavings properties vllm-real docs clean
+.PHONY: demo test lint kills interleavings properties quiet-week vllm-real docs clean
 
 demo: $(VENV)/demo.done ## the whole daemon on a recorded server; ARGS="--speed 10" plays faster
 	@$(BIN)/solpi-exporter demo $(ARGS)
@@ -32,6 +32,9 @@ interleavings: $(VENV)/test.done ## each line once, whatever falls between two s
 
 properties: $(VENV)/test.done ## no line makes a false reading: a million generated inputs
 	SOLPI_EXAMPLES=40000 $(BIN)/pytest tests/engine/dialects/test_properties.py $(ARGS)
+
+quiet-week: $(VENV)/test.done ## a week in which nothing is wrong pages nobody: five minutes
+	$(BIN)/python -m benchmarks.quiet_week $(ARGS)
 
 vllm-real: $(VENV)/test.done $(VLLM_VENV)/vllm.done ## beside a real vLLM on the CPU, 2.5 GB: two minutes
 	$(BIN)/python -m benchmarks.vllm_real --python $(VLLM_VENV)/bin/python $(ARGS)

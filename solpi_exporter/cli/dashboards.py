@@ -4,6 +4,8 @@ from pathlib import Path
 
 import click
 
+from solpi_exporter.cli.options import Fatal
+
 
 @click.command(short_help="Write the Grafana dashboards.")
 @click.option("--out", metavar="DIR", type=click.Path(path_type=Path, file_okay=False), help="Write them here.")
@@ -22,7 +24,7 @@ def dashboards(out: Path | None, check: Path | None) -> None:
 
     They are classic JSON for Grafana 10.4 and later, to be imported by hand or provisioned.
 
-    Status 0; 1 where a file is stale or missing, or cannot be written.
+    Status 0; 1 where a file is stale or missing, 2 where one cannot be written.
     """
     if (out is None) == (check is None):
         raise click.UsageError("give --out DIR or --check DIR")
@@ -42,4 +44,4 @@ def _write(folder: Path) -> None:
     try:
         write(folder)
     except OSError as error:
-        raise click.ClickException(f"{error.filename or folder}: cannot be written: {error.strerror}") from error
+        raise Fatal(f"{error.filename or folder} cannot be written: {error.strerror}") from error

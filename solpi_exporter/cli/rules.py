@@ -19,6 +19,8 @@ def rules(out: Path | None, changes: tuple[str, ...], runbooks: str, limits: boo
     """Print or write the recording and alert rules for Prometheus 2.42 and later.
 
     They need no name of a job: every metric in them is this exporter's own. docs/runbooks.md explains each alert.
+
+    Status 0; 2 where a limit is none, or a file cannot be written.
     """
     values = _values(changes)
     if limits:

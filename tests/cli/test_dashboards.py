@@ -27,12 +27,12 @@ def test_the_check_names_what_is_stale(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_cannot_be_written_to_is_told(tmp_path: Path) -> None:
-    """In one line, with status 1."""
+    """In one line, with status 2."""
     (tmp_path / "file").touch()
 
     result = CliRunner().invoke(dashboards, ["--out", str(tmp_path / "file" / "folder")])
 
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert "cannot be written: Not a directory" in result.output
 
 

@@ -11,7 +11,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 MINUTES = 24 * 60
-FAULTS = {"storm": "SolpiSwapStorm", "lost": "SolpiGpuLost", "regression": "SolpiControlRegression"}
+# What pages, and what else may fire: the first silences the others by grafana/alertmanager.example.yml.
+FAULTS = {
+    "storm": ("SolpiSwapStorm", "SolpiKvCachePressure", "SolpiTokenLatencyHigh", "SolpiTokenLatencySpike"),
+    "lost": ("SolpiGpuLost", "SolpiGpusMissing"),
+    "regression": ("SolpiControlRegression",),
+}
 
 EDGES = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0, 2.5)
 Value = Callable[[int], float | None]

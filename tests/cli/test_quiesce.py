@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from http.client import HTTPException
 from pathlib import Path
 
@@ -68,8 +69,12 @@ class Running:
         return self._log.read_text()
 
     def open_files(self) -> set[str]:
-        folder = f"/proc/{self.process.pid}/fd"
-        return {os.readlink(f"{folder}/{number}") for number in os.listdir(folder)}
+        """Return what it holds open; what it closes while we look is not."""
+        folder, found = f"/proc/{self.process.pid}/fd", set()
+        for number in os.listdir(folder):
+            with suppress(FileNotFoundError):
+                found.add(os.readlink(f"{folder}/{number}"))
+        return found
 
     def stop(self) -> int:
         self.process.terminate()

@@ -1,4 +1,4 @@
-"""The second half of the dashboard of the control layer: costs, conditions, and what changed on the host."""
+"""Sections of the control layer's dashboard on the host: single costs, conditions, and what changed."""
 
 from solpi_exporter.dashboards import looks
 from solpi_exporter.dashboards.frame import (
@@ -43,7 +43,7 @@ def _cost(title: str, what: str, name: str, legend: str, *matchers: str, scope: 
 
 
 def costs() -> Section:
-    """Return the section."""
+    """Return the section on what single things cost, beside their baseline."""
     on_host, on_batch, percentile = "{{instance}}", "{{instance}} batch {{batch}}", "{{instance}} P{{percentile}}"
     return Section(
         "What single things cost, against the baseline",
@@ -83,7 +83,7 @@ def costs() -> Section:
 
 
 def conditions() -> Section:
-    """Return the section."""
+    """Return the section on under which conditions the probe measured."""
     return Section(
         "Under which conditions the probe measured",
         (
@@ -151,7 +151,7 @@ def _as(what: str, expr: str, label: str) -> str:
 
 
 def host() -> Section:
-    """Return the section."""
+    """Return the section on what changed on the host."""
     driver, torch = select("solpi_nvml_info", HOST), select("solpi_probe_info", HOST)
     governor = select("solpi_host_cpu_governor_info", HOST)
     changed = states(

@@ -1,4 +1,4 @@
-"""The second half of the dashboard of the serving engines: KV cache, requests, sources."""
+"""Sections of the engines' dashboard: KV cache, requests, and where it is known from."""
 
 from solpi_exporter.dashboards import looks
 from solpi_exporter.dashboards.frame import Section, line
@@ -20,7 +20,7 @@ SERVER_NAME = "{{instance}} {{server}}"
 
 
 def kv() -> Section:
-    """Return the section."""
+    """Return the section on the KV cache: hits, transfers, swap."""
     hits = series(
         "Prefix cache hits",
         "Recent share of prompt tokens found in a cache, by tier (`solpi_engine_prefix_cache_hit_ratio`).",
@@ -98,7 +98,7 @@ def kv() -> Section:
 
 
 def requests() -> Section:
-    """Return the section."""
+    """Return the section on requests: how they end, how many tokens they bring."""
     finished = series(
         "Finished requests",
         "Requests a second, by reason (`solpi_engine_finished_requests_total`). `error` and `abort` are lost to "
@@ -152,7 +152,7 @@ def requests() -> Section:
 
 
 def sources() -> Section:
-    """Return the section."""
+    """Return the section on where it is known from, and how fresh that is."""
     errors = series(
         "Lines of trouble",
         "Lines of the engine's log that speak of trouble, by kind (`solpi_engine_errors_total`); one crash has "

@@ -1,4 +1,4 @@
-"""The second half of the dashboard of the fleet: the worst hosts over time, and hosts against their peers."""
+"""Sections of the fleet\'s dashboard: the worst hosts over time, and hosts against their peers."""
 
 from solpi_exporter.dashboards import control, looks
 from solpi_exporter.dashboards.frame import Section, line
@@ -42,7 +42,7 @@ def _top(title: str, description: str, expr: str, unit: str, empty: str, steps: 
 
 
 def worst() -> Section:
-    """Return the section."""
+    """Return the section on the worst hosts over time."""
     changed = (
         f"{select('server:solpi_engine_control_ratio:avg1h', HOST)} - "
         f"{select('server:solpi_engine_control_ratio:p50_7d', HOST)}"

@@ -1,4 +1,4 @@
-"""The second half of the dashboard of the GPUs: memory by kind of process, faults, and links."""
+"""Sections of the GPUs\' dashboard: memory by kind of process, faults, and links."""
 
 from solpi_exporter.dashboards import looks
 from solpi_exporter.dashboards.frame import Section, line
@@ -21,7 +21,7 @@ NAME = "{{instance}} GPU {{gpu}} {{gpu_instance}}"
 
 
 def memory() -> Section:
-    """Return the section."""
+    """Return the section on memory, by kind of process."""
     kinds = series(
         "Memory by kind of process",
         "The serving engines', this exporter's own (its probe), others' (`solpi_gpu_process_memory_bytes`), all "
@@ -55,7 +55,7 @@ def memory() -> Section:
 
 
 def faults() -> Section:
-    """Return the section."""
+    """Return the section on what is wrong: XIDs, ECC, remaps, recovery."""
     xids = table(
         "XIDs since the exporter started",
         "Each code that was seen: how often (`solpi_gpu_xid_errors_total`), when last "
@@ -171,7 +171,7 @@ def _traffic(title: str, description: str, link: str, empty: str) -> Json:
 
 
 def links() -> Section:
-    """Return the section."""
+    """Return the section on PCIe and NVLink."""
     width = table(
         "PCIe link",
         "Generation and lanes now against the most of GPU and slot (`solpi_gpu_pcie_link_generation`, `_width`, "

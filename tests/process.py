@@ -128,17 +128,18 @@ class DaemonProcess:
             )
 
     @cached_property
-    def _port(self) -> int:
+    def port(self) -> int:
+        """The port that it listens on."""
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         assert line.startswith("listening on port "), self.log()
         return int(line.split()[-1])
 
     def status(self, path: str) -> int:
-        return request(self._port, path).status
+        return request(self.port, path).status
 
     def page(self) -> Page:
-        return Page(request(self._port, "/metrics").text)
+        return Page(request(self.port, "/metrics").text)
 
     def shows(self, *gpus: str, **sources: str) -> bool:
         """Wait until the first GPUs, and sources by name, are in these states, at the same time."""

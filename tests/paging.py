@@ -3,6 +3,7 @@
 import json
 import re
 import subprocess
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -38,12 +39,14 @@ def faster(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Pager:
-    """What was delivered: alert names by receiver and host."""
+    """What was delivered: alert names by receiver and host, and how many notifications by receiver."""
 
     told: dict[tuple[str, str], set[str]] = field(default_factory=dict)
+    heard: Counter[str] = field(default_factory=Counter)
 
     def take(self, receiver: str, body: bytes) -> None:
         """Note the alerts of a notification that fire."""
+        self.heard[receiver] += 1
         for alert in json.loads(body)["alerts"]:
             if alert["status"] == "firing":
                 labels = alert["labels"]

@@ -111,7 +111,7 @@ def serving(*engines: Engine) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def pager(library: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pager]:
-    """Yield what was delivered once every fault was told, or half a minute has passed, and ten seconds more."""
+    """Yield what was delivered once every fault was told, or forty seconds have passed, and five heartbeats later."""
     folder = tmp_path_factory.mktemp("faults")
     launcher = Launcher(folder)
     hosts = {name: Host(library, folder / name) for name in GPU_HOSTS}
@@ -128,10 +128,11 @@ def pager(library: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[P
         assert all(eventually(engine.is_followed) for engine in engines.values())
         stack.enter_context(serving(engines["serving"], engines["rotated"]))
         one = stack.enter_context(paging(folder, ports))
-        assert eventually(lambda: ("alive", "") in one.told, 40.0)  # the watchdog: rules, routing and pager work
+        assert eventually(lambda: one.heard["alive"] > 0, 40.0)  # the watchdog: rules, routing and pager work
         trouble(gpus, engines)
         eventually(lambda: all(one.pages(host) >= expected for host, expected in EXPECTED.items()), 40.0)
-        Event().wait(10.0)  # in which what follows from a fault would come
+        beats = one.heard["alive"] + 5  # one each two seconds: what follows from a fault would come meanwhile
+        assert eventually(lambda: one.heard["alive"] >= beats)
         yield one
 
 

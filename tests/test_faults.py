@@ -32,6 +32,7 @@ EXPECTED = {
     "lost": {"SolpiGpuLost"},
     "hung": {"SolpiGpuHung"},
     "xid": {"SolpiGpuXidCritical"},
+    "broken": {"SolpiGpuRecoveryNeeded"},
     "gone": {"SolpiGpuLost"},  # from NVML's list; that the host has too few is silenced by it
     "killed": {"SolpiExporterDown"},
     "serving": set[str](),
@@ -40,7 +41,7 @@ EXPECTED = {
     "stuck": {"SolpiEngineStuck"},
     "dead": {"SolpiEngineDead"},
 }
-GPU_HOSTS = ("well", "lost", "hung", "xid", "gone", "killed")
+GPU_HOSTS = ("well", "lost", "hung", "xid", "broken", "gone", "killed")
 ENGINE_HOSTS = ("serving", "rotated", "idle", "stuck", "dead")
 
 
@@ -84,6 +85,7 @@ def trouble(gpus: dict[str, tuple[DaemonProcess, Host]], engines: dict[str, Engi
     """Put every fault in."""
     gpus["lost"][1].say("error 1 15")
     gpus["hung"][1].say("hang 1")
+    gpus["broken"][1].say("field 1 230 2")  # the driver asks for a reboot
     gpus["gone"][1].say("gpus 2")
     assert gpus["xid"][0].counts_xids(0)
     gpus["killed"][0].process.kill()

@@ -124,6 +124,15 @@ def asked_labels(alert: str) -> set[str]:
     return set(_LABEL.findall(filled(rule.description, chosen({}))))
 
 
+def complete(alert: str, cases: Iterable[Case], promtool: str, folder: Path) -> None:
+    """Assert that an alert has every kind of case, and that its text, filled in, names labels that are there."""
+    own = [case for case in cases if case.alert == alert]
+    assert {case.kind for case in own} == set(KINDS)
+    for labels, told in texts(next(case for case in own if case.fires), promtool, folder):
+        assert asked_labels(alert) <= labels.keys()
+        assert "error" not in told["description"]
+
+
 def alerts_of(groups: Iterable[Group]) -> list[str]:
     """Return the names of the alerts in some groups."""
     return [rule.name for group in groups for rule in group.rules if isinstance(rule, Alert)]

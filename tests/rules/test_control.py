@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from solpi_exporter.rules.control import GROUPS
-from tests.rules.cases import KINDS, Case, alerts_of, asked_labels, boundary, fires, missing, prove, silent, texts
+from tests.rules.cases import Case, alerts_of, boundary, complete, fires, missing, prove, silent
 
 D = 'device="cuda:0", uuid="GPU-0"'
 KIND = 'model="H200", shape="8b", layers="4", context="512", dtype="bfloat16", torch="2"'
@@ -206,9 +206,4 @@ def test_it_fires_when_it_should(case: Case, tool: Callable[[str], str], tmp_pat
 @pytest.mark.parametrize("alert", alerts_of(GROUPS))
 def test_every_alert_has_every_kind_of_case(alert: str, tool: Callable[[str], str], tmp_path: Path) -> None:
     """It fires, stays silent, lies at its limit, and finds nothing; its text names labels that are there."""
-    own = [case for case in CASES if case.alert == alert]
-
-    assert {case.kind for case in own} == set(KINDS)
-    for labels, told in texts(next(case for case in own if case.fires), tool("promtool"), tmp_path):
-        assert asked_labels(alert) <= labels.keys()
-        assert "error" not in told["description"]
+    complete(alert, CASES, tool("promtool"), tmp_path)

@@ -8,7 +8,7 @@ import pytest
 from solpi_exporter.engine.dialects.dialect import TROUBLES
 from solpi_exporter.rules.engine import GROUPS
 from solpi_exporter.rules.rule import Alert
-from tests.rules.cases import KINDS, Case, alerts_of, asked_labels, boundary, fires, missing, prove, silent, texts
+from tests.rules.cases import Case, alerts_of, boundary, complete, fires, missing, prove, silent
 
 S = 'server="vllm"'
 OF = f'{S}, engine="0"'
@@ -172,12 +172,7 @@ def test_it_fires_when_it_should(case: Case, tool: Callable[[str], str], tmp_pat
 @pytest.mark.parametrize("alert", alerts_of(GROUPS))
 def test_every_alert_has_every_kind_of_case(alert: str, tool: Callable[[str], str], tmp_path: Path) -> None:
     """It fires, stays silent, lies at its limit, and finds nothing; its text names labels that are there."""
-    own = [case for case in CASES if case.alert == alert]
-
-    assert {case.kind for case in own} == set(KINDS)
-    for labels, told in texts(next(case for case in own if case.fires), tool("promtool"), tmp_path):
-        assert asked_labels(alert) <= labels.keys()
-        assert "error" not in told["description"]
+    complete(alert, CASES, tool("promtool"), tmp_path)
 
 
 def test_every_kind_of_trouble_alerts_once() -> None:

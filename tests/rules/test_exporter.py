@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from solpi_exporter.rules.exporter import GROUPS
-from tests.rules.cases import KINDS, Case, alerts_of, asked_labels, boundary, fires, missing, prove, silent, texts
+from tests.rules.cases import Case, alerts_of, boundary, complete, fires, missing, prove, silent
 
 BUILD = {'solpi_build_info{version="1", python="3.12"}': "1x9 stale"}
 NOTHING = {'up{job="other", instance="b"}': "1x120"}
@@ -81,12 +81,7 @@ def test_it_fires_when_it_should(case: Case, tool: Callable[[str], str], tmp_pat
 @pytest.mark.parametrize("alert", [one for one in alerts_of(GROUPS) if one != "SolpiWatchdog"])
 def test_every_alert_has_every_kind_of_case(alert: str, tool: Callable[[str], str], tmp_path: Path) -> None:
     """It fires, stays silent, lies at its limit, and finds nothing; its text names labels that are there."""
-    own = [case for case in CASES if case.alert == alert]
-
-    assert {case.kind for case in own} == set(KINDS)
-    for labels, told in texts(next(case for case in own if case.fires), tool("promtool"), tmp_path):
-        assert asked_labels(alert) <= labels.keys()
-        assert "error" not in told["description"]
+    complete(alert, CASES, tool("promtool"), tmp_path)
 
 
 def test_the_watchdog_always_fires(tool: Callable[[str], str], tmp_path: Path) -> None:

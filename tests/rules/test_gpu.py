@@ -9,7 +9,7 @@ from solpi_exporter.gpu.fields import CLOCKS_EVENT_REASONS
 from solpi_exporter.gpu.reading import GpuState
 from solpi_exporter.gpu.xid import ROWS, Action, Class
 from solpi_exporter.rules.gpu import GROUPS, OTHER_ACTIONS, URGENT_ACTIONS
-from tests.rules.cases import KINDS, Case, alerts_of, asked_labels, boundary, fires, missing, prove, silent, texts
+from tests.rules.cases import Case, alerts_of, boundary, complete, fires, missing, prove, silent
 
 G = 'gpu="0", uuid="GPU-0"'
 OTHER = 'gpu="0", uuid="GPU-1"'  # once a GPU has left NVML's list, an index may stand on two
@@ -152,12 +152,7 @@ def test_it_fires_when_it_should(case: Case, tool: Callable[[str], str], tmp_pat
 @pytest.mark.parametrize("alert", alerts_of(GROUPS))
 def test_every_alert_has_every_kind_of_case(alert: str, tool: Callable[[str], str], tmp_path: Path) -> None:
     """It fires, stays silent, lies at its limit, and finds nothing; its text names labels that are there."""
-    own = [case for case in CASES if case.alert == alert]
-
-    assert {case.kind for case in own} == set(KINDS)
-    for labels, told in texts(next(case for case in own if case.fires), tool("promtool"), tmp_path):
-        assert asked_labels(alert) <= labels.keys()
-        assert "error" not in told["description"]
+    complete(alert, CASES, tool("promtool"), tmp_path)
 
 
 def test_every_documented_xid_alerts_once() -> None:

@@ -106,9 +106,11 @@ def serving(*engines: Engine) -> Iterator[None]:
 
     thread = Thread(target=report)
     thread.start()
-    yield
-    stop.set()
-    thread.join()
+    try:
+        yield
+    finally:  # a thread that goes on keeps the whole run from ending
+        stop.set()
+        thread.join()
 
 
 @pytest.fixture(scope="module")
@@ -133,8 +135,8 @@ def pager(library: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[P
         assert eventually(lambda: one.heard["alive"] > 0, 40.0)  # the watchdog: rules, routing and pager work
         trouble(gpus, engines)
         eventually(lambda: all(one.pages(host) >= expected for host, expected in EXPECTED.items()), 40.0)
-        beats = one.heard["alive"] + 5  # one each two seconds: what follows from a fault would come meanwhile
-        assert eventually(lambda: one.heard["alive"] >= beats)
+        beats = one.heard["alive"] + 5  # one each two or three seconds: what follows from a fault would come meanwhile
+        assert eventually(lambda: one.heard["alive"] >= beats, 60.0)
         yield one
 
 

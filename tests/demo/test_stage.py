@@ -59,14 +59,16 @@ def test_the_endpoint_answers_with_the_present(timeline: Timeline, clock: FakeCl
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     answers, expected = [], []
-    for _ in range(2):
-        clock.now += 60.0
-        answers.append(fetch(server.url, 5.0))
-        now = timeline.now()
-        expected.append(now.run.metrics.text(now.time))
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    try:
+        for _ in range(2):
+            clock.now += 60.0
+            answers.append(fetch(server.url, 5.0))
+            now = timeline.now()
+            expected.append(now.run.metrics.text(now.time))
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
 
     assert answers == expected
     assert answers[0] != answers[1]

@@ -11,7 +11,7 @@ ON = "on (job, instance, device, uuid, batch, mode)"
 def _token(limit: str) -> str:
     """Return the eager token against its baseline at the batch size where it grew least."""
     return (
-        "min by (job, instance, device, uuid) (\n"
+        "min without (batch, mode, basis) (\n"
         '  solpi_probe_token_seconds{mode="eager_sync", basis="measured"}\n'
         f'    / {ON} group_left () solpi_probe_baseline_token_seconds{{mode="eager_sync"}}\n'
         f") > {limit}"
@@ -63,8 +63,8 @@ PROBE = Group(
         Alert(
             name="SolpiLaunchSlower",
             severity=WARNING,
-            expr="solpi_probe_launch_seconds / on (job, instance, device, uuid) solpi_probe_baseline_launch_seconds\n"
-            "  > ${launch_ratio}",
+            expr="solpi_probe_launch_seconds\n"
+            "  / on (job, instance, device, uuid) group_left () solpi_probe_baseline_launch_seconds > ${launch_ratio}",
             wait="10m",
             keep="10m",
             summary="Launching a kernel costs the host more than it did.",
@@ -76,8 +76,8 @@ PROBE = Group(
             name="SolpiWakeupLate",
             severity=WARNING,
             expr='(solpi_probe_wakeup_overshoot_seconds{percentile="50"} > ${wakeup_seconds})\n'
-            "  / on (job, instance, device, uuid, percentile) solpi_probe_baseline_wakeup_overshoot_seconds\n"
-            "  > ${wakeup_ratio}",
+            "  / on (job, instance, device, uuid, percentile) group_left ()\n"
+            "    solpi_probe_baseline_wakeup_overshoot_seconds > ${wakeup_ratio}",
             wait="10m",
             keep="10m",
             summary="A thread of this host wakes up later than it did.",
@@ -88,9 +88,9 @@ PROBE = Group(
         Alert(
             name="SolpiHostStarved",
             severity=WARNING,
-            expr="max by (job, instance, device, uuid) (\n"
+            expr="max without (batch, mode) (\n"
             '  solpi_probe_off_cpu_seconds{mode="eager_sync"}\n'
-            '    / on (job, instance, device, uuid, batch, mode) solpi_probe_token_seconds{basis="measured"}\n'
+            f'    / {ON} group_left () solpi_probe_token_seconds{{basis="measured"}}\n'
             ") > ${off_cpu_share}",
             wait="10m",
             keep="10m",
@@ -102,7 +102,7 @@ PROBE = Group(
         Alert(
             name="SolpiGpuTokenSlower",
             severity=CRITICAL,
-            expr="min by (job, instance, device, uuid) (\n"
+            expr="min without (batch, basis) (\n"
             '  sum without (phase) (solpi_probe_phase_seconds{phase=~"compute|memory", device!="cpu"})\n'
             "    / on (job, instance, device, uuid, batch) group_left ()\n"
             '      sum without (phase) (solpi_probe_baseline_phase_seconds{phase=~"compute|memory"})\n'
@@ -117,7 +117,7 @@ PROBE = Group(
         Alert(
             name="SolpiSlowerThanPeers",
             severity=WARNING,
-            expr="min by (job, instance, device, uuid, model) (\n"
+            expr="min without (shape, layers, context, dtype, batch, mode, basis) (\n"
             '  device:solpi_probe_token_seconds:ratio_fleet{mode="eager_sync", basis="measured"}\n'
             "    and on (model, shape, layers, context, dtype, batch, mode, basis)\n"
             "      (model:solpi_probe_token_seconds:count >= ${fleet_hosts})\n"
@@ -166,10 +166,10 @@ ENGINE = Group(
             name="SolpiGraphsWouldHelp",
             severity=INFO,
             expr="(\n"
-            "  max by (job, instance, server) (\n"
+            "  max without (setting, value) (\n"
             '    solpi_engine_setting_info{setting="enforce_eager", value="True"}\n'
             "  )\n"
-            "  or clamp_min(server:solpi_engine_control_ratio:avg5m > ${control_ratio}, 1)\n"
+            "  or on (job, instance, server) clamp_min(server:solpi_engine_control_ratio:avg5m > ${control_ratio}, 1)\n"
             ") * on (job, instance) group_left ()\n"
             '  max by (job, instance) (solpi_probe_reclaimable_ratio{mode="graph_async", device!="cpu"})\n'
             "  > ${reclaimable_ratio}",

@@ -19,7 +19,7 @@ QUEUE_RISEN = (
     f"    unless {ON} avg_over_time({WAITING}[5m])\n"
     f"      <= ${{waiting_rise}} * avg_over_time({WAITING}[1h] offset 5m))"
 )
-LATENCY_RISEN = f"({P99} > ${{latency_floor}} and {P99} > {ON} ${{latency_rise}} * {P99}_p50_1d)"
+LATENCY_RISEN = f"({P99} > ${{latency_floor}} and {ON} ({P99} > {ON} ${{latency_rise}} * {P99}_p50_1d))"
 
 KV = Group(
     "solpi-engine-kv",
@@ -122,16 +122,17 @@ LATENCY = Group(
 )
 
 # The log falls silent both when an engine idles and when it hangs: the last report tells which. A server whose tokens
-# or steps go on has only stopped reporting.
+# or steps go on has only stopped reporting. Each engine is held against itself: one that works must not hide another.
 STUCK = (
     "(\n"
-    "  (time() - max without (engine) (solpi_engine_last_report_timestamp_seconds) > ${silence})\n"
-    '    and on (job, instance, server) server:solpi_engine_requests:sum{state="running"} > 0\n'
+    "  max without (engine) (\n"
+    "    (time() - solpi_engine_last_report_timestamp_seconds > ${silence})\n"
+    '      and on (job, instance, server, engine) solpi_engine_requests{state="running"} > 0\n'
+    "  )\n"
     "    unless on (job, instance, server) sum without (engine) (rate(solpi_engine_generation_tokens_total[2m])) > 0\n"
-    ") or (\n"
-    '  sum without (engine, state) (min_over_time(solpi_engine_requests{state="running"}[3m])) > 0\n'
-    "    and on (job, instance, server)\n"
-    "      (sum without (engine) (rate(solpi_engine_steps_total[3m])) == 0)\n"
+    ") or max without (engine, state) (\n"
+    '  min_over_time(solpi_engine_requests{state="running"}[3m]) > 0\n'
+    "    and on (job, instance, server, engine) rate(solpi_engine_steps_total[3m]) == 0\n"
     ")"
 )
 
@@ -186,7 +187,7 @@ LIFE = Group(
         Alert(
             name="SolpiGpuBusyWithoutTokens",
             severity=WARNING,
-            expr="min by (job, instance, server) (\n"
+            expr="min without (uuid) (\n"
             "  solpi_engine_gpu_info * on (job, instance, uuid) group_left ()\n"
             "    avg_over_time(solpi_gpu_utilization_ratio[5m])\n"
             ") > ${busy_ratio}\n"

@@ -3,7 +3,7 @@
 from solpi_exporter.rules.rule import CRITICAL, INFO, WARNING, Alert, Group
 
 # A target is ours if it ever was, within a day: so no name of a job has to be known.
-OURS = "group by (job, instance) (last_over_time(solpi_build_info[1d]))"
+OURS = "group without (version, python) (last_over_time(solpi_build_info[1d]))"
 
 ALIVE = Group(
     "solpi-exporter-alive",
@@ -99,7 +99,7 @@ SOURCES = Group(
         Alert(
             name="SolpiClockSkew",
             severity=WARNING,
-            expr="abs(time() - max by (job, instance) (solpi_source_last_success_timestamp_seconds))\n"
+            expr="abs(time() - max without (source) (solpi_source_last_success_timestamp_seconds))\n"
             "  > ${clock_seconds} and on (job, instance)\n"
             '  (sum by (job, instance) (rate(solpi_source_polls_total{outcome="success"}[2m])) > 0)',
             wait="2m",

@@ -50,7 +50,7 @@ STATES = Group(
         Alert(
             name="SolpiGpusMissing",
             severity=CRITICAL,
-            expr="solpi_gpus_expected > on (job, instance)\n"
+            expr="solpi_gpus_expected > on (job, instance) group_left ()\n"
             "  (\n"
             '    sum by (job, instance) (solpi_gpu_state{state=~"ok|quiesced"})\n'
             "    or on (job, instance) 0 * solpi_gpus_expected\n"

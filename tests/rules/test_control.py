@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from solpi_exporter.rules.control import GROUPS
-from tests.rules.cases import Case, alerts_of, boundary, complete, fires, missing, prove, silent
+from tests.rules.cases import SITE, Case, alerts_of, boundary, complete, fires, missing, prove, silent
 
 D = 'device="cuda:0", uuid="GPU-0"'
 KIND = 'model="H200", shape="8b", layers="4", context="512", dtype="bfloat16", torch="2"'
@@ -20,9 +20,11 @@ def token(values: str, base: float = 0.0016, batch: str = "1", basis: str = "mea
     }
 
 
-def phase(name: str, values: str, base: float, batch: str = "1", device: str = D) -> dict[str, str]:
+def phase(
+    name: str, values: str, base: float, batch: str = "1", device: str = D, basis: str = "measured"
+) -> dict[str, str]:
     return {
-        f'solpi_probe_phase_seconds{{{device}, batch="{batch}", phase="{name}", basis="measured"}}': values,
+        f'solpi_probe_phase_seconds{{{device}, batch="{batch}", phase="{name}", basis="{basis}"}}': values,
         f'solpi_probe_baseline_phase_seconds{{{device}, batch="{batch}", phase="{name}"}}': f"{base}x200",
     }
 
@@ -49,7 +51,7 @@ def peers(last: float, hosts: int = 4) -> dict[str, str]:
     """Hosts of one kind, of which the last is as slow as it is said."""
     series = {}
     for number in range(hosts):
-        at = f'job="solpi", instance="{number}", {D}'
+        at = f'job="solpi", instance="{number}", {SITE}, {D}'
         value = last if number == hosts - 1 else 0.0016
         series[f"solpi_probe_info{{{at}, {KIND}}}"] = "1x100"
         series[f'solpi_probe_token_seconds{{{at}, batch="1", mode="eager_sync", basis="measured"}}'] = f"{value}x100"
@@ -136,6 +138,7 @@ CASES = (
         "one percent",
         phase("compute", "0.0007575x60", 7.5e-4) | phase("memory", "0.000017x60", 1.7e-5),
     ),
+    fires("SolpiGpuTokenSlower", "modelled beside others", phase("compute", "2x60", 1, basis="modelled"), 10),
     silent("SolpiGpuTokenSlower", "a CPU", phase("compute", "2x60", 1, device='device="cpu"')),
     boundary("SolpiGpuTokenSlower", "at the limit", phase("compute", "1.1x60", 1)),
     missing("SolpiGpuTokenSlower", "no probe", {"solpi_build_info": "1x60"}),
@@ -161,6 +164,7 @@ CASES = (
     missing("SolpiEngineControlRisen", "no day of records yet", week(0.05, 3) | control("0.05x180 0.3x60"), 240),
     fires("SolpiGraphsWouldHelp", "eager, and much to give back", EAGER | reclaimable(0.47), 60),
     fires("SolpiGraphsWouldHelp", "its control share is high", control("0.7x200") | reclaimable(0.47), 60),
+    fires("SolpiGraphsWouldHelp", "both, said once", EAGER | control("0.7x200") | reclaimable(0.47), 60),
     silent("SolpiGraphsWouldHelp", "it has graphs", GRAPHS | reclaimable(0.47), 120),
     boundary("SolpiGraphsWouldHelp", "at the limit", EAGER | reclaimable(0.25), 120),
     missing("SolpiGraphsWouldHelp", "no probe", EAGER, 120),

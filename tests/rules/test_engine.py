@@ -77,6 +77,13 @@ def reported(values: str) -> dict[str, str]:
 HUNG = reported("0+60x9 540x50") | requests("running", "7x60") | engine("generation_tokens_total", "0+900x9 8100x50")
 # What an endpoint alone tells of a hang.
 NO_STEPS = requests("running", "7x60") | engine("steps_total", "0+900x9 8100x50")
+# Beside an engine that works.
+PEER = 'server="vllm", engine="1"'
+PEER_RUNS = {f'solpi_engine_requests{{{PEER}, state="running"}}': "7x60"}
+PEER_REPORTS = PEER_RUNS | {f"solpi_engine_last_report_timestamp_seconds{{{PEER}}}": "0+60x60"}
+PEER_STEPS = PEER_RUNS | {f"solpi_engine_steps_total{{{PEER}}}": "0+900x60"}
+# A deploy: the endpoint refuses for four minutes, and nothing of the server is shown.
+DEPLOY = requests("running", "7x9 stale _x3 0x2 7x44") | engine("steps_total", "0+900x9 stale _x3 0x2 0+900x44")
 GPU = {'solpi_engine_gpu_info{server="vllm", uuid="GPU-0"}': "1x60"}
 
 
@@ -135,6 +142,17 @@ CASES = (
     missing("SolpiQueueGrowing", "no engine", NOTHING),
     fires("SolpiEngineStuck", "the log fell silent, requests run", HUNG, 12),
     fires("SolpiEngineStuck", "the endpoint counts no step", NO_STEPS, 13),
+    fires(
+        "SolpiEngineStuck",
+        "one of two reports no more",
+        reported("0+60x9 540x50") | requests("running", "7x60") | PEER_REPORTS,
+        12,
+    ),
+    fires("SolpiEngineStuck", "one of two takes no step", NO_STEPS | PEER_STEPS, 13),
+    silent(
+        "SolpiEngineStuck", "one of two idles", reported("0+60x9 540x50") | requests("running", "0x60") | PEER_REPORTS
+    ),
+    silent("SolpiEngineStuck", "a deploy", DEPLOY),
     silent("SolpiEngineStuck", "idle", reported("0+60x9 540x50") | requests("running", "0x60")),
     silent(
         "SolpiEngineStuck",

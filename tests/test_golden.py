@@ -1,5 +1,6 @@
 """Every recording through the whole program, over HTTP, against a golden file whose diff is the review."""
 
+import re
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
@@ -28,6 +29,7 @@ from tests.serving import comparable, serving
 LOGS = sorted([*RECORDINGS.rglob("*.log"), *SHIPPED.rglob("*.log")])
 EXPOSITIONS = sorted([*RECORDINGS.rglob("*.metrics*.txt"), *SHIPPED.rglob("*.metrics.txt")])
 PHASES = ("idle", "eager_b1", "graph_b1", "matmul")
+SHUTDOWN = re.compile(rb"^.*hutting down FastAPI", re.MULTILINE)
 NO_HOST = HostSettings(enabled=False)  # this machine's
 WITHOUT = {"gpu": GpuSettings(enabled=False), "probe": ProbeSettings(enabled=False), "host": NO_HOST}
 
@@ -41,9 +43,11 @@ def settings_of(server: ServerSettings) -> Settings:
 
 
 @pytest.mark.parametrize("path", LOGS, ids=name_of)
-def test_recorded_log(path: Path, golden: Callable[[Path, str], None]) -> None:
-    """What a log alone yields, with the file read from its beginning."""
-    with serving(settings_of(ServerSettings(name="vllm", log=str(path)))) as daemon:
+def test_recorded_log(path: Path, golden: Callable[[Path, str], None], tmp_path: Path) -> None:
+    """What a log alone yields, read from its beginning to where its server is shut down, after which nothing runs."""
+    log = tmp_path / "vllm.log"
+    log.write_bytes(SHUTDOWN.split(path.read_bytes())[0])
+    with serving(settings_of(ServerSettings(name="vllm", log=str(log)))) as daemon:
         golden(GOLDEN / name_of(path), comparable(daemon.metrics()))
 
 

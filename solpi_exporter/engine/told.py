@@ -15,6 +15,7 @@ from solpi_exporter.engine.dialects.dialect import (
     Preemption,
     Said,
     Setting,
+    Shutdown,
     Stats,
     Transfer,
     Trouble,
@@ -91,6 +92,8 @@ class Told:
                 if what == DEATH:
                     self.reports.clear()
                     self.dead = True
+            case Shutdown():
+                self.reports.clear()
             case Setting() | Capacity() as told:
                 self.learn(said)
                 if isinstance(told, Setting) and told.engine is not None and told.engine not in self.watched:

@@ -15,6 +15,7 @@ from solpi_exporter.engine.dialects.dialect import (
     Iteration,
     Preemption,
     Setting,
+    Shutdown,
     Stats,
     Transfer,
     Trouble,
@@ -93,6 +94,8 @@ def _values(event: Event) -> dict[str, Any]:
             return _facts(facts)
         case Trouble(what):
             return {"errors_total": {what: 1}}
+        case Shutdown():
+            return {}
 
 
 def _capacity(event: Capacity) -> dict[str, Any]:

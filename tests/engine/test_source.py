@@ -322,8 +322,10 @@ def test_a_prompt_that_quotes_reports_gives_none(log: Log) -> None:
 
 
 def test_two_engines_of_the_recorded_run(log: Log) -> None:
-    """The data-parallel recording ends with both of its engines idle."""
-    log.path.write_bytes((RECORDINGS / "vllm-0.32.0" / "dp2-one-api-server.log").read_bytes())
+    """The data-parallel recording ends with both of its engines idle, before it is shut down."""
+    recorded, end, _ = (RECORDINGS / "vllm-0.32.0" / "dp2-one-api-server.log").read_bytes().partition(b" [shutdown] ")
+    assert end
+    log.path.write_bytes(recorded + b"\n")
     log.clock.now += 1.0
 
     engines = {reading.engine: reading.running for reading in log.source.poll() if isinstance(reading, EngineReading)}

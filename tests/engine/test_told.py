@@ -11,6 +11,7 @@ from solpi_exporter.engine.dialects.dialect import (
     Preemption,
     Said,
     Setting,
+    Shutdown,
     Stats,
     Transfer,
     Trouble,
@@ -142,6 +143,17 @@ def test_an_engine_that_is_dead_reports_nothing() -> None:
     assert engines(one)["0"] == EngineReading(server="s", kv_cache_capacity_tokens=8.0, preemptions=2.0)
 
     one.take(Said(Setting({}, engine="0")), NOW, NOW)
+    one.take(Said(Stats("0", {"running": 1.0})), NOW, NOW)
+
+    assert engines(one)["0"].running == 1.0
+
+
+def test_a_server_that_was_told_to_end_reports_nothing() -> None:
+    """Its requests ran to the last: while it is away they would be taken for those of an engine that hangs."""
+    one = told(Capacity("0", tokens=8.0), Stats("0", {"running": 40.0}), Shutdown())
+
+    assert engines(one)["0"] == EngineReading(server="s", kv_cache_capacity_tokens=8.0)
+
     one.take(Said(Stats("0", {"running": 1.0})), NOW, NOW)
 
     assert engines(one)["0"].running == 1.0

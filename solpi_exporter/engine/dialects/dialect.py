@@ -116,8 +116,15 @@ class Trouble:
     kind = "error"
 
 
-Event = Stats | Iteration | Preemption | Transfer | Capacity | Setting | Trouble
-KINDS = tuple(event.kind for event in (Stats, Iteration, Preemption, Transfer, Capacity, Setting, Trouble))
+@dataclass(frozen=True, slots=True)
+class Shutdown:
+    """A server ends as it was told to: what its last report says is true no more."""
+
+    kind = "shutdown"
+
+
+Event = Stats | Iteration | Preemption | Transfer | Capacity | Setting | Trouble | Shutdown
+KINDS = tuple(event.kind for event in (Stats, Iteration, Preemption, Transfer, Capacity, Setting, Trouble, Shutdown))
 
 
 class Said(NamedTuple):  # made for every line that reports something, as plain tuples are in half the time

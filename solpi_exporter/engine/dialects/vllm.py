@@ -3,8 +3,10 @@
 import re
 
 from solpi_exporter.engine.dialects import vllm_start, vllm_stats, vllm_transfer, vllm_trouble
-from solpi_exporter.engine.dialects.dialect import Dialect, Event, Said
+from solpi_exporter.engine.dialects.dialect import Dialect, Event, Said, Shutdown
 from solpi_exporter.engine.dialects.vllm_head import Head, split
+
+_SHUTDOWN = re.compile(r"(?:\[shutdown\] API server: s|S)hutting down FastAPI HTTP server\b")
 
 
 def parse(line: str) -> Said | None:
@@ -27,6 +29,8 @@ def _event(message: str, head: Head) -> Event | None:
         event = vllm_start.capacity(message, head)
     if event is None and head.file in vllm_start.SETTING_FILES:
         event = vllm_start.setting(message, head)
+    if event is None and head.file == "launcher" and _SHUTDOWN.match(message):
+        event = Shutdown()
     return vllm_trouble.parse(message, head) if event is None else event
 
 
@@ -39,7 +43,7 @@ VLLM = Dialect(
         *(b"Maximum concurrency ", b"Chunked prefill ", b"Asynchronous scheduling ", b"max model len ", b" eager "),
         *(b"EngineCore ", b" died", b"exited unexpectedly", b"failed.", b"timed out", b"errored", b" hit an exception"),
         *(b"broadcast block", b"KV load failure", b"[Watchdog]", b"ulimit of", b"operation timeout", b"Error: "),
-        b"cumulative_preemption=",
+        *(b"cumulative_preemption=", b"hutting down FastAPI"),
     ),
     # No bracket but the head's own, and a prefix's, stands before it: a prompt that quotes this comes behind others.
     re.compile(

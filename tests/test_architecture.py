@@ -16,8 +16,8 @@ MEDIAN_LINES = 130
 # A module imports only from rows above its own. Within a row marked *, parts of one folder may import one another.
 ROWS: tuple[tuple[str, ...], ...] = (
     ("__init__", "clock", "metric", "logsetup", "statedir"),
-    ("source", "rules", "dashboards"),
-    ("follow",),
+    ("source", "rules"),
+    ("follow", "dashboards"),
     ("board", "gpu", "engine", "probe", "host"),
     ("runner", "kept", "collector", "render", "derived", "placement", "neighbours", "config", "environment"),
     ("probing", "overview"),

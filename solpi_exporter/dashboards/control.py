@@ -1,7 +1,8 @@
 """The dashboard of the control layer: what of a token is lost, which part is to blame, what changed on the host."""
 
 from solpi_exporter.dashboards import control_host, looks
-from solpi_exporter.dashboards.control_host import EAGER, NO_BASELINE, NO_PROBE
+from solpi_exporter.dashboards.control_host import NO_BASELINE, NO_PROBE, NO_PSI, NOT_MEASURED
+from solpi_exporter.dashboards.engine_requests import NO_TOKENS
 from solpi_exporter.dashboards.frame import (
     ALERTS,
     BASELINES,
@@ -15,24 +16,13 @@ from solpi_exporter.dashboards.frame import (
     tiles,
 )
 from solpi_exporter.dashboards.panels import repeated, series, stacked_by, stat
-from solpi_exporter.dashboards.queries import BATCH as ON_BATCH
-from solpi_exporter.dashboards.queries import (
-    BY_SERVER,
-    ENGINE,
-    Json,
-    mean,
-    query,
-    select,
-)
+from solpi_exporter.dashboards.queries import Json, query
 
 UID = "solpi-control"
 
-NO_TOKENS = "No tokens, or no engine steps told"
-NO_GRAPHS = "No CUDA graphs: the probe runs on a CPU, or beside a busy GPU"
+NO_GRAPHS = "No CUDA graph was measured"
 
-DEPTH = 'basis!="extrapolated"'  # as deep as the probe's stack is: measured, or modelled beside a busy GPU
-
-CONTROL = mean(BY_SERVER, select("solpi_engine_control_ratio", ENGINE))
+CONTROL = "avg by (EACH_SERVER) (solpi_engine_control_ratio{ENGINE})"
 
 
 def build() -> Json:
@@ -40,8 +30,8 @@ def build() -> Json:
     return dashboard(
         UID,
         "Solpi: control layer",
-        "How much of each token is lost between host and GPU, which part of the control layer is to blame, "
-        "and what changed on the host since the probe's baseline was pinned.",
+        "How much of each token is lost between host and GPU, which part of the control layer is to blame, and what "
+        "changed on the host since the probe's baseline was pinned.",
         [*HOSTS, SERVER, BATCH],
         [ALERTS, ENGINE_ERRORS, BASELINES],
         [_tiles(), _engine(), _probe(), control_host.costs(), control_host.conditions(), control_host.host()],
@@ -53,10 +43,8 @@ def _tiles() -> Section:
         stat(
             "Lost share",
             "Worst server. Share of the time between two tokens in which the GPU was not busy for them "
-            "(`solpi_engine_control_ratio`, mean of engines and bases). Orange from 0.2, red from 0.5: there the "
-            "host takes "
-            "longer than the GPU.",
-            "max(avg by (EACH_SERVER) (solpi_engine_control_ratio{ENGINE}))",
+            "(`solpi_engine_control_ratio`, mean of engines and bases).",
+            f"max({CONTROL})",
             unit="percentunit",
             empty=NO_TOKENS,
             steps=looks.CONTROL,
@@ -69,7 +57,7 @@ def _tiles() -> Section:
             empty=NO_TOKENS,
         ),
         stat(
-            "Probe: lost share",
+            "Probe's loss",
             "Worst batch size of the worst host. Scheduling and sync as a share of the probe's launched token "
             "(`solpi_probe_control_ratio`). It compares hosts and days; a real engine uses graphs and loses less.",
             'max(solpi_probe_control_ratio{BATCH, basis!="extrapolated"})',
@@ -79,36 +67,31 @@ def _tiles() -> Section:
         stat(
             "Reclaimable",
             "Most that CUDA graphs with asynchronous read-back take off the launched token, over batch sizes "
-            "(`solpi_probe_reclaimable_ratio`).",
+            "(`solpi_probe_reclaimable_ratio`); not measured on a CPU, nor beside a busy GPU.",
             'max(solpi_probe_reclaimable_ratio{BATCH, basis="measured"})',
             unit="percentunit",
             empty=NO_GRAPHS,
         ),
         stat(
-            "Token / baseline",
+            "Token/baseline",
             "Worst batch size. The probe's launched token as a multiple of the pinned one "
-            "(`solpi_probe_token_seconds` / "
-            "`solpi_probe_baseline_token_seconds`). Hosts wander by a fifth by themselves: orange from 1.2, red "
-            "from 1.5.",
-            (
-                'max(solpi_probe_token_seconds{BATCH, mode="eager_sync", basis="measured"} / ignoring (basis) '
-                '(solpi_probe_baseline_token_seconds{BATCH, mode="eager_sync"} > 0))'
-            ),
+            "(`solpi_probe_token_seconds` / `solpi_probe_baseline_token_seconds`). A host wanders from minute to "
+            "minute: an alert wants it of every batch size, for a while.",
+            'max(solpi_probe_token_seconds{BATCH, mode="eager_sync", basis="measured"} / ignoring (basis) '
+            '(solpi_probe_baseline_token_seconds{BATCH, mode="eager_sync"} > 0))',
             unit="none",
             empty=NO_BASELINE,
-            steps=looks.AGAINST_USUAL,
+            steps=looks.BASELINE,
         ),
         stat(
-            "Probe's conditions",
-            "Worst host: quiet; host starved, its thread kept from running (`solpi_probe_host_starved`); GPU "
-            "contended, "
-            "others keep it busy (`solpi_probe_gpu_contended`): then splits are modelled.",
-            (
-                "max(solpi_probe_host_starved{HOST} + 2 * (solpi_probe_gpu_contended{HOST} or 0 * "
-                "solpi_probe_host_starved{HOST}))"
-            ),
+            "Conditions",
+            "Of the probe, worst host: quiet; host starved, its thread kept from running "
+            "(`solpi_probe_host_starved`); GPU contended, others keep it busy (`solpi_probe_gpu_contended`): then "
+            "splits are modelled.",
+            "max(solpi_probe_host_starved{HOST} "
+            "+ 2 * (solpi_probe_gpu_contended{HOST} or 0 * solpi_probe_host_starved{HOST}))",
             unit="none",
-            empty=NO_PROBE,
+            empty=NOT_MEASURED,
             states=looks.CONDITIONS,
             graph=False,
         ),
@@ -122,13 +105,14 @@ def _tiles() -> Section:
             graph=False,
         ),
         stat(
-            "Host waits for CPUs",
+            "Waits for CPUs",
             "Worst host. Share of the time in which some task was ready and no CPU took it "
-            "(`solpi_host_pressure_waiting_seconds_total`, PSI).",
-            'max(rate(solpi_host_pressure_waiting_seconds_total{HOST, resource="cpu"}[$__rate_interval]))',
+            "(`solpi_host_pressure_waiting_seconds_total`, PSI), cut at 1.",
+            "max(clamp_max("
+            'rate(solpi_host_pressure_waiting_seconds_total{HOST, resource="cpu"}[$__rate_interval]), 1))',
             unit="percentunit",
-            empty="No PSI in this kernel",
-            steps=looks.CONTROL,
+            empty=NO_PSI,
+            steps=looks.CPU_WAIT,
         ),
     )
 
@@ -137,8 +121,8 @@ def _engine() -> Section:
     shares = series(
         "Lost share of a token, engines",
         "`solpi_engine_control_ratio` by server. Dashed: the median of its last week "
-        "(`server:solpi_engine_control_ratio:p50_7d`). A jump without more load: look at what changed on the "
-        "host, below.",
+        "(`server:solpi_engine_control_ratio:p50_7d`). A jump without more load: look at what changed on the host, "
+        "below.",
         [
             query(CONTROL, "{{instance}} {{server}}"),
             query("server:solpi_engine_control_ratio:p50_7d{ENGINE}", "{{instance}} {{server}} (week)"),
@@ -150,8 +134,8 @@ def _engine() -> Section:
     )
     probes = series(
         "Lost share of a token, probe",
-        "`solpi_probe_control_ratio` by batch size; dashed: the baseline's. Both views rise: the host. "
-        "Only the engine's rises: its own doing, such as its scheduler, tokenizer or KV cache.",
+        "`solpi_probe_control_ratio` by batch size; dashed: the baseline's. Both views rise: the host. Only the "
+        "engine's rises: its own doing, such as its scheduler, tokenizer or KV cache.",
         [
             query('solpi_probe_control_ratio{BATCH, basis!="extrapolated"}', "{{instance}} batch {{batch}}"),
             query("solpi_probe_baseline_control_ratio{BATCH}", "{{instance}} batch {{batch}} (baseline)"),
@@ -163,11 +147,10 @@ def _engine() -> Section:
     token = series(
         "$server: one token, busy and lost",
         "Stacked to the time between two tokens: the GPU busy for it (`solpi_engine_token_busy_seconds`), and not "
-        "(`solpi_engine_token_lost_seconds`); mean of the chosen hosts. A longer busy part is more work a step; "
-        "a longer "
-        "lost part is the control layer, or stalls for KV.",
+        "(`solpi_engine_token_lost_seconds`); mean of the chosen hosts. A longer busy part is more work a step; a "
+        "longer lost part is the control layer, or stalls for KV.",
         [
-            query(f"avg({select(f'solpi_engine_token_{part}_seconds', ENGINE)})", part)  # as the repeat's server
+            query(f"avg(solpi_engine_token_{part}_seconds{{ENGINE}})", part)  # as the repeat's server
             for part in looks.TOKEN
         ],
         unit="s",
@@ -182,14 +165,13 @@ def _engine() -> Section:
 
 
 def _probe() -> Section:
-    phases = mean("batch, phase", select("solpi_probe_phase_seconds", ON_BATCH, DEPTH))
+    # As deep as the probe's stack is: measured, or modelled beside a busy GPU.
+    phases = 'avg by (batch, phase) (solpi_probe_phase_seconds{BATCH, basis!="extrapolated"})'
     over_time = series(
         "Probe, batch $batch",
-        "What the launched token is spent on (`solpi_probe_phase_seconds`), mean of the chosen hosts. "
-        "Scheduling: the GPU idle "
-        "within a step, because the host had not launched yet. Sync: from its end until the host knows. Both are "
-        "the control "
-        "layer; memory is traffic to the KV cache, compute all else.",
+        "What the launched token is spent on (`solpi_probe_phase_seconds`), mean of the chosen hosts. Scheduling: the "
+        "GPU idle within a step, because the host had not launched yet. Sync: from its end until the host knows. Both "
+        "are the control layer; memory is traffic to the KV cache, compute all else.",
         [query(phases, "{{phase}}")],
         unit="s",
         empty=NO_PROBE,
@@ -201,9 +183,8 @@ def _probe() -> Section:
         "batch",
         "phase",
         "Split by batch size, now",
-        "`solpi_probe_phase_seconds` at present. Control layer that does not shrink with the batch size is a "
-        "fixed cost of a "
-        "step: larger batches hide it, CUDA graphs remove it.",
+        "`solpi_probe_phase_seconds` at present. Control layer that does not shrink with the batch size is a fixed "
+        "cost of a step: larger batches hide it, CUDA graphs remove it.",
         phases,
         unit="s",
         empty=NO_PROBE,
@@ -211,9 +192,9 @@ def _probe() -> Section:
     )
     reclaimable = series(
         "Reclaimable share",
-        "What graphs (`graph_sync`), and graphs with asynchronous read-back (`graph_async`), take off the "
-        "launched token "
-        "(`solpi_probe_reclaimable_ratio`); dashed: the baseline's. More of it is more that the host costs.",
+        "What graphs (`graph_sync`), and graphs with asynchronous read-back (`graph_async`), take off the launched "
+        "token (`solpi_probe_reclaimable_ratio`); dashed: the baseline's. More of it is more that the host costs. Not "
+        "measured on a CPU, nor beside a busy GPU.",
         [
             query('solpi_probe_reclaimable_ratio{BATCH, basis="measured"}', "{{instance}} batch {{batch}} {{mode}}"),
             query(
@@ -228,26 +209,24 @@ def _probe() -> Section:
     steps = series(
         "Steps of the probe, P50 and P99 of an hour",
         "Single decode steps (`device:solpi_probe_step_seconds:p50_rate1h`, `:p99_rate1h`; launched). A P99 that "
-        "leaves its P50 "
-        "is jitter: other tasks, interrupts, a neighbour on the GPU.",
+        "leaves its P50 is jitter: other tasks, interrupts, a neighbour on the GPU.",
         [
             query(
-                select(f"device:solpi_probe_step_seconds:{quantile}_rate1h", ON_BATCH, EAGER),
+                f'device:solpi_probe_step_seconds:{quantile}_rate1h{{BATCH, mode="eager_sync"}}',
                 f"{{{{instance}}}} batch {{{{batch}}}} {quantile.upper()}",
             )
             for quantile in ("p50", "p99")
         ],
         unit="s",
-        empty=NO_PROBE,
+        empty="No steps within an hour, or no recording rules",
     )
     errors = series(
         "Standard error of a phase",
-        "`solpi_probe_phase_standard_error_seconds`, worst of the chosen hosts and batch sizes: a change of a "
-        "phase that is "
-        "within three of these is none.",
+        "`solpi_probe_phase_standard_error_seconds`, worst of the chosen hosts and batch sizes: a change of a phase "
+        "that is within three of these is none.",
         [query('max by (phase) (solpi_probe_phase_standard_error_seconds{BATCH, basis!="extrapolated"})', "{{phase}}")],
         unit="s",
-        empty=NO_PROBE,
+        empty=NOT_MEASURED,
         colors=looks.PHASES,
     )
     return Section(

@@ -1,27 +1,19 @@
 """The dashboard of the serving engines: queue, KV cache, preemptions, throughput, latency, on one axis with the GPU."""
 
 from solpi_exporter.dashboards import engine_requests, looks
-from solpi_exporter.dashboards.engine_requests import NO_ENDPOINT, NO_ENGINE, NOT_TOLD, SERVER_NAME
+from solpi_exporter.dashboards.engine_requests import (
+    NO_ENDPOINT,
+    NO_TOKENS,
+    NO_TRANSFER,
+    NOT_TOLD,
+    SERVER_NAME,
+)
 from solpi_exporter.dashboards.frame import ALERTS, ENGINE_ERRORS, HOSTS, SERVER, XIDS, Section, dashboard, line, tiles
 from solpi_exporter.dashboards.panels import heatmap, series, stat
-from solpi_exporter.dashboards.queries import (
-    BY_HOST,
-    BY_SERVER,
-    ENGINE,
-    HOST,
-    Json,
-    quantile,
-    query,
-    rate,
-    select,
-    total,
-)
+from solpi_exporter.dashboards.queries import Json, query
 
 UID = "solpi-engine"
 
-NO_TRAFFIC = "No traffic"
-
-RUNNING, WAITING = 'state="running"', 'state="waiting"'
 ITL = "solpi_engine_inter_token_latency_seconds"
 TTFT = "solpi_engine_time_to_first_token_seconds"
 QUEUE = "solpi_engine_queue_seconds"
@@ -62,31 +54,29 @@ def _tiles() -> Section:
             'Requests in decoding or prefill (`solpi_engine_requests{state="running"}`).',
             'sum(solpi_engine_requests{ENGINE, state="running"})',
             unit="short",
-            empty=NO_ENGINE,
+            empty=NOT_TOLD,
         ),
         stat(
             "Waiting",
-            'Requests in the queue (`solpi_engine_requests{state="waiting"}`). Orange: there is a queue; red from 50.',
+            'Requests in the queue (`solpi_engine_requests{state="waiting"}`).',
             'sum(solpi_engine_requests{ENGINE, state="waiting"})',
             unit="short",
-            empty=NO_ENGINE,
+            empty=NOT_TOLD,
             steps=looks.WAITING,
         ),
         stat(
-            "Fullest KV cache",
-            "`solpi_engine_kv_cache_usage_ratio` of the fullest engine. Near full is what load looks like; "
-            "orange from 0.9, "
-            "red from 0.98, where requests are preempted.",
+            "Fullest KV",
+            "`solpi_engine_kv_cache_usage_ratio` of the fullest engine. Near full is what load looks like; one that "
+            "is full preempts.",
             "max(solpi_engine_kv_cache_usage_ratio{ENGINE})",
             unit="percentunit",
-            empty=NO_ENGINE,
+            empty=NOT_TOLD,
             steps=looks.KV_USAGE,
         ),
         stat(
             "Preemptions",
-            "Requests put back for want of KV cache, a second (`solpi_engine_preemptions_total`). Each is work "
-            "done twice; red "
-            "from one a second.",
+            "Requests put back for want of KV cache, a second (`solpi_engine_preemptions_total`). Each is work done "
+            "twice.",
             "sum(rate(solpi_engine_preemptions_total{ENGINE}[$__rate_interval]))",
             unit="cps",
             empty=NOT_TOLD,
@@ -95,22 +85,16 @@ def _tiles() -> Section:
         stat(
             "Token P99",
             f"Worst server: 99th percentile of the time between two tokens of a request (`{ITL}`).",
-            (
-                "max(histogram_quantile(0.99, sum by (EACH_SERVER, le) "
-                "(rate(solpi_engine_inter_token_latency_seconds_bucket{ENGINE}[$__rate_interval]))))"
-            ),
+            f"max({_quantile(0.99, ITL)})",
             unit="s",
-            empty=NO_TRAFFIC,
+            empty=NO_ENDPOINT,
         ),
         stat(
-            "First token P99",
+            "TTFT P99",
             f"Worst server: 99th percentile from a request's arrival to its first token (`{TTFT}`).",
-            (
-                "max(histogram_quantile(0.99, sum by (EACH_SERVER, le) "
-                "(rate(solpi_engine_time_to_first_token_seconds_bucket{ENGINE}[$__rate_interval]))))"
-            ),
+            f"max({_quantile(0.99, TTFT)})",
             unit="s",
-            empty=NO_TRAFFIC,
+            empty=NO_ENDPOINT,
         ),
         stat(
             "Generated",
@@ -122,12 +106,18 @@ def _tiles() -> Section:
     )
 
 
+def _quantile(of: float, histogram: str) -> str:
+    return (
+        f"histogram_quantile({of:g}, sum by (EACH_SERVER, le) (rate({histogram}_bucket{{ENGINE}}[$__rate_interval])))"
+    )
+
+
 def _quantiles(title: str, description: str, histogram: str) -> Json:
     """Return P50 and P99 of each server."""
     return series(
         title,
         f"{description} P50 and P99 of `{histogram}`, by server.",
-        [query(quantile(of, histogram, ENGINE, BY_SERVER), f"{SERVER_NAME} P{of * 100:g}") for of in QUANTILES],
+        [query(_quantile(of, histogram), f"{SERVER_NAME} P{of * 100:g}") for of in QUANTILES],
         unit="s",
         empty=NO_ENDPOINT,
     )
@@ -135,36 +125,35 @@ def _quantiles(title: str, description: str, histogram: str) -> Json:
 
 def _of_its_gpus(metric: str) -> str:
     """Return a GPU's gauge by the servers that run on it."""
-    return f"{select(metric, HOST)} * on ({BY_HOST}, uuid) group_right (gpu) {select('solpi_engine_gpu_info', ENGINE)}"
+    return f"{metric}{{HOST}} * on (EACH_HOST, uuid) group_right (gpu) solpi_engine_gpu_info{{ENGINE}}"
 
 
 def _together() -> Section:
     queue = series(
         "Queue",
-        "`solpi_engine_requests`: running; waiting, in the queue; deferred, put off by the scheduler. A queue "
-        "beside a KV cache "
-        "that is not full means that the batch limit (max_num_seqs), not memory, holds requests back.",
+        "`solpi_engine_requests`: running; waiting, in the queue; deferred, put off by the scheduler. A queue beside "
+        "a KV cache that is not full means that the batch limit (max_num_seqs), not memory, holds requests back.",
         [query("sum by (EACH_SERVER, state) (solpi_engine_requests{ENGINE})", f"{SERVER_NAME} {{{{state}}}}")],
         unit="short",
-        empty=NO_ENGINE,
+        empty=NOT_TOLD,
     )
     usage = series(
         "KV cache usage",
-        "`solpi_engine_kv_cache_usage_ratio` by engine. Lines: 0.9 nearly full, 0.98 full.",
+        "`solpi_engine_kv_cache_usage_ratio` by engine. One that is full preempts.",
         [query("solpi_engine_kv_cache_usage_ratio{ENGINE}", f"{SERVER_NAME} engine {{{{engine}}}}")],
         unit="percentunit",
-        empty=NO_ENGINE,
+        empty=NOT_TOLD,
         top=1,
         steps=looks.KV_USAGE,
     )
     preempted = series(
         "Preemptions",
-        "`solpi_engine_preemptions_total`, a second. With a full KV cache and a queue: too little memory for the load. "
-        "`solpi_engine_preemptions_lower_bound_total` is what the log of vLLM's V0 engine proves.",
+        "`solpi_engine_preemptions_total`, a second. With a full KV cache and a queue: too little memory for the "
+        "load. `solpi_engine_preemptions_lower_bound_total` is what the log of vLLM's V0 engine proves.",
         [
             query("sum by (EACH_SERVER) (rate(solpi_engine_preemptions_total{ENGINE}[$__rate_interval]))", SERVER_NAME),
             query(
-                ("sum by (EACH_SERVER) (rate(solpi_engine_preemptions_lower_bound_total{ENGINE}[$__rate_interval]))"),
+                "sum by (EACH_SERVER) (rate(solpi_engine_preemptions_lower_bound_total{ENGINE}[$__rate_interval]))",
                 f"{SERVER_NAME} at least",
             ),
         ],
@@ -174,8 +163,8 @@ def _together() -> Section:
     )
     latency = _quantiles(
         "Token latency",
-        "From one token of a request to its next. Higher with more requests running is usual; higher with as "
-        "many is not.",
+        "From one token of a request to its next. Higher with more requests running is usual; higher with as many is "
+        "not.",
         ITL,
     )
     throughput = series(
@@ -183,7 +172,10 @@ def _together() -> Section:
         "Tokens a second: generated (`solpi_engine_generation_tokens_total`), and prompt tokens read "
         "(`solpi_engine_prompt_tokens_total`).",
         [
-            query(total(BY_SERVER, rate(f"solpi_engine_{kind}_tokens_total", ENGINE)), f"{SERVER_NAME} {kind}")
+            query(
+                f"sum by (EACH_SERVER) (rate(solpi_engine_{kind}_tokens_total{{ENGINE}}[$__rate_interval]))",
+                f"{SERVER_NAME} {kind}",
+            )
             for kind in ("generation", "prompt")
         ],
         unit="count:tok/s",
@@ -193,55 +185,39 @@ def _together() -> Section:
         "GPU",
         "Of the GPUs that the servers run on (`solpi_engine_gpu_info`): utilisation, which is 1 while any kernel runs "
         "(`solpi_gpu_utilization_ratio`), and use of memory bandwidth, which bounds decoding "
-        "(`solpi_gpu_dram_active_ratio`). "
-        "Full utilisation beside idle bandwidth is a host that feeds it too slowly, or small batches.",
+        "(`solpi_gpu_dram_active_ratio`). Full utilisation beside idle bandwidth is a host that feeds it too slowly, "
+        "or small batches.",
         [
-            query(
-                (
-                    "solpi_gpu_utilization_ratio{HOST} * on (EACH_HOST, uuid) group_right (gpu) "
-                    "solpi_engine_gpu_info{ENGINE}"
-                ),
-                f"{SERVER_NAME} GPU {{{{gpu}}}} utilisation",
-            ),
-            query(
-                (
-                    "solpi_gpu_dram_active_ratio{HOST} * on (EACH_HOST, uuid) group_right (gpu) "
-                    "solpi_engine_gpu_info{ENGINE}"
-                ),
-                f"{SERVER_NAME} GPU {{{{gpu}}}} bandwidth",
-            ),
+            query(_of_its_gpus("solpi_gpu_utilization_ratio"), f"{SERVER_NAME} GPU {{{{gpu}}}} utilisation"),
+            query(_of_its_gpus("solpi_gpu_dram_active_ratio"), f"{SERVER_NAME} GPU {{{{gpu}}}} bandwidth"),
         ],
         unit="percentunit",
-        empty="No GPU is known to belong to these servers",
+        empty="Nothing is known of these servers' GPUs",
         top=1,
     )
     lost = series(
         "Lost share of a token",
-        "Share of the time between two tokens in which the GPU was not busy for them "
-        "(`solpi_engine_control_ratio`): the control "
-        "layer, or stalls for KV.",
+        "Share of the time between two tokens in which the GPU was not busy for them (`solpi_engine_control_ratio`): "
+        "the control layer, or stalls for KV.",
         [query("avg by (EACH_SERVER) (solpi_engine_control_ratio{ENGINE})", SERVER_NAME)],
         unit="percentunit",
-        empty="No tokens, or no engine steps told",
+        empty=NO_TOKENS,
         top=1,
         steps=looks.CONTROL,
     )
     transfers = series(
         "KV transfers",
-        "KV cache copied by connectors, bytes a second by direction (`solpi_engine_kv_transfer_bytes_total`). "
-        "Copies for later "
-        "hits: no trouble in themselves, but they share PCIe.",
+        "KV cache copied by connectors, bytes a second by direction (`solpi_engine_kv_transfer_bytes_total`). Copies "
+        "for later hits: no trouble in themselves, but they share PCIe.",
         [
             query(
-                (
-                    "sum by (EACH_SERVER, direction) "
-                    "(rate(solpi_engine_kv_transfer_bytes_total{ENGINE}[$__rate_interval]))"
-                ),
+                "sum by (EACH_SERVER, direction) "
+                "(rate(solpi_engine_kv_transfer_bytes_total{ENGINE}[$__rate_interval]))",
                 f"{SERVER_NAME} {{{{direction}}}}",
             )
         ],
         unit="Bps",
-        empty="No KV connector",
+        empty=NO_TRANSFER,
     )
     panels = (queue, usage, preempted, transfers, throughput, latency, gpu, lost)
     return Section("On one time axis", tuple(line(one, height=6) for one in panels))
@@ -260,10 +236,7 @@ def _latency() -> Section:
                     "Times between tokens",
                     f"How they are spread (`{ITL}`), all chosen servers. Two bands are steps with and without a "
                     "prefill beside them.",
-                    (
-                        "sum by (le) "
-                        "(increase(solpi_engine_inter_token_latency_seconds_bucket{ENGINE}[$__rate_interval]))"
-                    ),
+                    f"sum by (le) (increase({ITL}_bucket{{ENGINE}}[$__rate_interval]))",
                     unit="s",
                     empty=NO_ENDPOINT,
                 ),
@@ -273,20 +246,14 @@ def _latency() -> Section:
                     "the rate of tokens (`solpi_engine_mean_token_seconds`).",
                     [
                         query(
-                            (
-                                "sum by (EACH_SERVER) "
-                                "(rate(solpi_engine_inter_token_latency_seconds_sum{ENGINE}[$__rate_interval])) "
-                                "/ (sum by "
-                                "(EACH_SERVER) "
-                                "(rate(solpi_engine_inter_token_latency_seconds_count{ENGINE}[$__rate_interval])) "
-                                "> 0)"
-                            ),
+                            f"sum by (EACH_SERVER) (rate({ITL}_sum{{ENGINE}}[$__rate_interval])) "
+                            f"/ (sum by (EACH_SERVER) (rate({ITL}_count{{ENGINE}}[$__rate_interval])) > 0)",
                             SERVER_NAME,
                         ),
                         query("avg by (EACH_SERVER) (solpi_engine_mean_token_seconds{ENGINE})", f"{SERVER_NAME} log"),
                     ],
                     unit="s",
-                    empty=NO_TRAFFIC,
+                    empty="No traffic, or no engine tells it",
                 ),
             ),
         ),

@@ -3,19 +3,14 @@
 from solpi_exporter.dashboards import looks
 from solpi_exporter.dashboards.frame import Section, line
 from solpi_exporter.dashboards.panels import series, states
-from solpi_exporter.dashboards.queries import (
-    BY_SERVER,
-    ENGINE,
-    query,
-    select,
-    total,
-)
+from solpi_exporter.dashboards.queries import query
 from solpi_exporter.dashboards.tables import Label, Value, table
 
 NO_ENDPOINT = "No traffic, or no endpoint (its /metrics) to tell it"
-NOT_TOLD = "Not told by these engines"
-NO_ENGINE = "No engine is followed"
-V0_ONLY = "Only vLLM's V0 engine swaps"
+NOT_TOLD = "No engine tells it"
+NO_TOKENS = "No tokens, or too little is told of them"
+NO_TRANSFER = "No KV transfer is told"
+NO_LOG = "No log tells it"
 SERVER_NAME = "{{instance}} {{server}}"
 
 
@@ -35,10 +30,8 @@ def kv() -> Section:
         "(`solpi_engine_kv_transfer_failures_total`).",
         [
             query(
-                (
-                    "sum by (EACH_SERVER, direction) "
-                    "(rate(solpi_engine_kv_transfer_seconds_total{ENGINE}[$__rate_interval]))"
-                ),
+                "sum by (EACH_SERVER, direction) "
+                "(rate(solpi_engine_kv_transfer_seconds_total{ENGINE}[$__rate_interval]))",
                 f"{SERVER_NAME} {{{{direction}}}}",
             ),
             query(
@@ -47,13 +40,12 @@ def kv() -> Section:
             ),
         ],
         unit="none",
-        empty="No KV connector",
+        empty=NO_TRANSFER,
     )
     waiting = series(
         "Waiting for KV from elsewhere",
-        "Requests whose KV cache is fetched, by stage (`solpi_engine_kv_fetch_requests`); share of the host's "
-        "offload space in "
-        "transfers is `solpi_engine_kv_offload_usage_ratio`.",
+        "Requests whose KV cache is fetched, by stage (`solpi_engine_kv_fetch_requests`); share of the host's offload "
+        "space in transfers is `solpi_engine_kv_offload_usage_ratio`.",
         [
             query(
                 "sum by (EACH_SERVER, stage) (solpi_engine_kv_fetch_requests{ENGINE})",
@@ -61,14 +53,14 @@ def kv() -> Section:
             )
         ],
         unit="short",
-        empty="No KV is fetched from elsewhere",
+        empty="No fetch of KV is told",
     )
     swapped = series(
         "Swap",
         "Requests moved to the host's memory (`solpi_engine_swapped_requests`).",
         [query("sum by (EACH_SERVER) (solpi_engine_swapped_requests{ENGINE})", SERVER_NAME)],
         unit="short",
-        empty=V0_ONLY,
+        empty="Only vLLM's V0 engine swaps",
     )
     space = series(
         "KV space on the host",
@@ -79,14 +71,13 @@ def kv() -> Section:
             query("max by (EACH_SERVER) (solpi_engine_kv_offload_usage_ratio{ENGINE})", f"{SERVER_NAME} offload"),
         ],
         unit="percentunit",
-        empty="Neither swap nor offload",
+        empty="No swap, no offload is told",
         top=1,
     )
     capacity = table(
         "Size of the KV cache",
-        "As told at start: tokens (`solpi_engine_kv_cache_capacity_tokens`), and requests of the longest length "
-        "that fit "
-        "(`solpi_engine_max_concurrency_requests`). Below 1 no such request can run.",
+        "As told at start: tokens (`solpi_engine_kv_cache_capacity_tokens`), and requests of the longest length that "
+        "fit (`solpi_engine_max_concurrency_requests`). Below 1 no such request can run.",
         [Label("instance", "Host"), Label("server", "Server"), Label("engine", "Engine")],
         [
             Value("Tokens", "solpi_engine_kv_cache_capacity_tokens{ENGINE}", "short"),
@@ -111,15 +102,12 @@ def requests() -> Section:
     )
     steps = series(
         "Tokens a step",
-        "Generated tokens over engine steps (`solpi_engine_generation_tokens_total` / "
-        "`solpi_engine_steps_total`): the batch size "
-        "in effect, over which a step's fixed cost is shared.",
+        "Generated tokens over engine steps (`solpi_engine_generation_tokens_total` / `solpi_engine_steps_total`): "
+        "the batch size in effect, over which a step's fixed cost is shared.",
         [
             query(
-                (
-                    "sum by (EACH_SERVER) (rate(solpi_engine_generation_tokens_total{ENGINE}[$__rate_interval])) / "
-                    "(sum by (EACH_SERVER) (rate(solpi_engine_steps_total{ENGINE}[$__rate_interval])) > 0)"
-                ),
+                "sum by (EACH_SERVER) (rate(solpi_engine_generation_tokens_total{ENGINE}[$__rate_interval])) "
+                "/ (sum by (EACH_SERVER) (rate(solpi_engine_steps_total{ENGINE}[$__rate_interval])) > 0)",
                 SERVER_NAME,
             )
         ],
@@ -128,25 +116,23 @@ def requests() -> Section:
     )
     speculation = series(
         "Speculative decoding",
-        "Share of drafted tokens that were accepted (`solpi_engine_spec_decode_acceptance_ratio`). Drafts that "
-        "are refused are "
-        "work for nothing.",
+        "Share of drafted tokens that were accepted (`solpi_engine_spec_decode_acceptance_ratio`). Drafts that are "
+        "refused are work for nothing.",
         [query("solpi_engine_spec_decode_acceptance_ratio{ENGINE}", SERVER_NAME)],
         unit="percentunit",
-        empty="No speculative decoding",
+        empty="No speculation is told",
         top=1,
     )
     logged = series(
         "Throughput by the log",
         "The log's own means over its interval, where there is no endpoint: "
-        "`solpi_engine_generation_tokens_per_second`, "
-        "`solpi_engine_prompt_tokens_per_second`.",
+        "`solpi_engine_generation_tokens_per_second`, `solpi_engine_prompt_tokens_per_second`.",
         [
-            query(total(BY_SERVER, select(f"solpi_engine_{kind}_tokens_per_second", ENGINE)), f"{SERVER_NAME} {kind}")
+            query(f"sum by (EACH_SERVER) (solpi_engine_{kind}_tokens_per_second{{ENGINE}})", f"{SERVER_NAME} {kind}")
             for kind in ("generation", "prompt")
         ],
         unit="count:tok/s",
-        empty="No log is followed",
+        empty=NO_LOG,
     )
     return Section("Requests and steps", (line(finished, steps), line(speculation, logged)))
 
@@ -164,14 +150,13 @@ def sources() -> Section:
             )
         ],
         unit="short",
-        empty="None",
+        empty="No new ones",
         bars=True,
     )
     silence = series(
         "Since the log's last report",
-        "`time() - solpi_engine_last_report_timestamp_seconds`. A log falls silent when its engine idles, and "
-        "when it hangs: "
-        "with requests running, it hangs.",
+        "`time() - solpi_engine_last_report_timestamp_seconds`. A log falls silent when its engine idles, and when it "
+        "hangs: with requests running, it hangs.",
         [
             query(
                 "time() - solpi_engine_last_report_timestamp_seconds{ENGINE}",
@@ -179,7 +164,7 @@ def sources() -> Section:
             )
         ],
         unit="s",
-        empty="No log is followed",
+        empty=NO_LOG,
     )
     state = states(
         "Endpoint answers",
@@ -190,15 +175,14 @@ def sources() -> Section:
     )
     lost = series(
         "Log unread and lost",
-        "Bytes written and not yet read (`solpi_log_lag_bytes`), and bytes a second that were gone before they "
-        "were read "
-        "(`solpi_log_lost_bytes_total`).",
+        "Bytes written and not yet read (`solpi_log_lag_bytes`), and bytes a second that were gone before they were "
+        "read (`solpi_log_lost_bytes_total`).",
         [
             query("solpi_log_lag_bytes{ENGINE}", f"{SERVER_NAME} unread"),
             query("rate(solpi_log_lost_bytes_total{ENGINE}[$__rate_interval])", f"{SERVER_NAME} lost a second"),
         ],
         unit="bytes",
-        empty="No log is followed",
+        empty=NO_LOG,
     )
     running = table(
         "What runs",
@@ -211,7 +195,7 @@ def sources() -> Section:
             Label("model", "Model"),
         ],
         [Value("", "solpi_engine_info{ENGINE}")],
-        empty=NO_ENGINE,
+        empty=NOT_TOLD,
     )
     settings = table(
         "Settings",

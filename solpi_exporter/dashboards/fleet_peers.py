@@ -1,20 +1,21 @@
-"""Sections of the fleet\'s dashboard: the worst hosts over time, and hosts against their peers."""
+"""Sections of the fleet's dashboard: the worst hosts over time, and hosts against their peers."""
 
 from solpi_exporter.dashboards import control, looks
+from solpi_exporter.dashboards.control_host import NO_PSI
 from solpi_exporter.dashboards.frame import Section, line
 from solpi_exporter.dashboards.panels import series
-from solpi_exporter.dashboards.queries import BY_HOST, HOST, Json, most, query, rate, select
+from solpi_exporter.dashboards.queries import Json, query
 
-NO_RULES = "No data: are the recording rules loaded?"
-NO_PEERS = "No peer with the same GPU model and shape, or the recording rules are not loaded"
+NO_RULES = "No figures, or no recording rules"
+NO_PROBES = "No figures of a probe, or no recording rules"
 # Recorded: a fleet's raw series are too many to be worked out at each look.
-CONTROL = most(BY_HOST, select("server:solpi_engine_control_ratio:avg5m", HOST))
-LATENCY = most(BY_HOST, select("instance:solpi_engine_inter_token_latency_seconds:p99_rate5m", HOST))
-USAGE = most(BY_HOST, select("instance:solpi_engine_kv_cache_usage_ratio:max", HOST))
-WAITING = most(BY_HOST, select("instance:solpi_engine_requests_waiting:sum", HOST))
-PREEMPTIONS = most(BY_HOST, select("instance:solpi_engine_preemptions:rate5m", HOST))
-TOKEN_PEERS = most(BY_HOST, select("device:solpi_probe_token_seconds:ratio_fleet", HOST))
-LAUNCH_PEERS = most(BY_HOST, select("device:solpi_probe_launch_seconds:ratio_fleet", HOST))
+CONTROL = "max by (EACH_HOST) (server:solpi_engine_control_ratio:avg5m{HOST})"
+LATENCY = "max by (EACH_HOST) (instance:solpi_engine_inter_token_latency_seconds:p99_rate5m{HOST})"
+USAGE = "max by (EACH_HOST) (instance:solpi_engine_kv_cache_usage_ratio:max{HOST})"
+WAITING = "max by (EACH_HOST) (instance:solpi_engine_requests_waiting:sum{HOST})"
+PREEMPTIONS = "max by (EACH_HOST) (instance:solpi_engine_preemptions:rate5m{HOST})"
+PROBE_PEERS = "max by (EACH_HOST) (device:solpi_probe_token_seconds:ratio_fleet{HOST})"
+LAUNCH_PEERS = "max by (EACH_HOST) (device:solpi_probe_launch_seconds:ratio_fleet{HOST})"
 
 
 def host_link(uid: str, instance: str) -> str:
@@ -43,10 +44,6 @@ def _top(title: str, description: str, expr: str, unit: str, empty: str, steps: 
 
 def worst() -> Section:
     """Return the section on the worst hosts over time."""
-    changed = (
-        f"{select('server:solpi_engine_control_ratio:avg1h', HOST)} - "
-        f"{select('server:solpi_engine_control_ratio:p50_7d', HOST)}"
-    )
     return Section(
         "The worst over time",
         (
@@ -62,36 +59,36 @@ def worst() -> Section:
                 _top(
                     "Lost share more than a week ago",
                     "Points by which it rose: an hour's mean less the week's median "
-                    "(`server:solpi_engine_control_ratio:avg1h` - "
-                    "`:p50_7d`).",
-                    most(BY_HOST, f"clamp_min({changed}, 0)"),
+                    "(`server:solpi_engine_control_ratio:avg1h` - `:p50_7d`).",
+                    "max by (EACH_HOST) (clamp_min(server:solpi_engine_control_ratio:avg1h{HOST} "
+                    "- server:solpi_engine_control_ratio:p50_7d{HOST}, 0))",
                     "percentunit",
-                    "Less than an hour of history, or no recording rules",
+                    "Too few hours of tokens, or no recording rules",
                 ),
                 _top(
                     "Token P99",
                     "`instance:solpi_engine_inter_token_latency_seconds:p99_rate5m`.",
                     LATENCY,
                     "s",
-                    "No traffic, or no recording rules",
+                    "No latency is told, or no recording rules",
                 ),
             ),
             line(
                 _top(
                     "Probe's token against peers",
                     "`device:solpi_probe_token_seconds:ratio_fleet`: 1 is the median of its kind.",
-                    TOKEN_PEERS,
+                    PROBE_PEERS,
                     "none",
-                    NO_PEERS,
-                    looks.AGAINST_USUAL,
+                    NO_PROBES,
+                    looks.PEERS,
                 ),
                 _top(
                     "Kernel launch against peers",
                     "`device:solpi_probe_launch_seconds:ratio_fleet`: 1 is the median of its kind.",
                     LAUNCH_PEERS,
                     "none",
-                    NO_PEERS,
-                    looks.AGAINST_USUAL,
+                    NO_PROBES,
+                    looks.PEERS,
                 ),
                 _top(
                     "Waiting",
@@ -121,10 +118,11 @@ def worst() -> Section:
                 _top(
                     "Waiting for CPUs",
                     "Share of the time in which some task was ready and no CPU took it "
-                    "(`solpi_host_pressure_waiting_seconds_total`).",
-                    most(BY_HOST, rate("solpi_host_pressure_waiting_seconds_total", HOST, 'resource="cpu"')),
+                    "(`solpi_host_pressure_waiting_seconds_total`, cut at 1).",
+                    "max by (EACH_HOST) (clamp_max("
+                    'rate(solpi_host_pressure_waiting_seconds_total{HOST, resource="cpu"}[$__rate_interval]), 1))',
                     "percentunit",
-                    "No PSI in these kernels",
+                    NO_PSI,
                 ),
             ),
         ),
@@ -149,8 +147,7 @@ def models() -> Section:
                 series(
                     "Probe's token",
                     "Median of the fleet, launched (`model:solpi_probe_token_seconds:median`): comparable within "
-                    "shape, layers "
-                    "and context.",
+                    "shape, layers and context.",
                     [
                         query(
                             'model:solpi_probe_token_seconds:median{mode="eager_sync"}',

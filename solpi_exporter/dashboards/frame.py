@@ -9,6 +9,7 @@ TAG = "solpi"
 SCHEMA_VERSION = 39  # of Grafana 10.4: later ones migrate it, earlier ones are out of support
 COLUMNS = 24
 TILE_HEIGHT, HEIGHT = 4, 8
+ROOM_FOR_FIGURES = COLUMNS // 2  # in a legend: narrower ones would be cut
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +119,17 @@ def _in_line(one: Line, top: int) -> Iterator[Json]:
     widths = one.widths or (COLUMNS // len(one.panels),) * len(one.panels)
     left = 0
     for width, panel in zip(widths, one.panels, strict=True):
-        yield panel | {"gridPos": {"x": left, "y": top, "w": width, "h": one.height}}
+        yield _legible(panel, width) | {"gridPos": {"x": left, "y": top, "w": width, "h": one.height}}
         left += width
+
+
+def _legible(panel: Json, width: int) -> Json:
+    """Return a panel without last and largest values in its legend, where there is no room for them."""
+    options = panel.get("options", {})
+    narrow = width // panel.get("maxPerRow", 1) < ROOM_FOR_FIGURES
+    if not (narrow and options.get("legend", {}).get("calcs")):
+        return panel
+    return panel | {"options": options | {"legend": options["legend"] | {"calcs": []}}}
 
 
 def variable(name: str, selector: str, *, sort: int = 1) -> Json:

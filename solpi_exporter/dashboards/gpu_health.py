@@ -1,22 +1,13 @@
-"""Sections of the GPUs\' dashboard: memory by kind of process, faults, and links."""
+"""Sections of the GPUs' dashboard: memory by kind of process, faults, and links."""
 
 from solpi_exporter.dashboards import looks
 from solpi_exporter.dashboards.frame import Section, line
 from solpi_exporter.dashboards.panels import series, states
-from solpi_exporter.dashboards.queries import (
-    BY_GPU,
-    GPU,
-    Json,
-    most,
-    query,
-    rate,
-    select,
-)
+from solpi_exporter.dashboards.queries import Json, query
 from solpi_exporter.dashboards.tables import Label, Value, table
 
-NO_GPU = "No GPU answers"
-NOT_TOLD = "Not told by these GPUs"
-NO_LINK = "No NVLink"
+NO_GPU = "No GPU known"
+NOT_TOLD = "No GPU tells it"
 NAME = "{{instance}} GPU {{gpu}} {{gpu_instance}}"
 
 
@@ -25,24 +16,22 @@ def memory() -> Section:
     kinds = series(
         "Memory by kind of process",
         "The serving engines', this exporter's own (its probe), others' (`solpi_gpu_process_memory_bytes`), all "
-        "chosen GPUs. "
-        "Others beside an engine take what its KV cache could have.",
+        "chosen GPUs. Others beside an engine take what its KV cache could have.",
         [query("sum by (kind) (solpi_gpu_process_memory_bytes{GPU})", "{{kind}}")],
         unit="bytes",
-        empty="The driver tells no process's memory here",
+        empty="No process's memory is told",
         stack=True,
         colors=looks.KINDS,
     )
     used = series(
         "Memory used",
-        "Share of the GPU's memory (`solpi_gpu_memory_used_bytes` / `solpi_gpu_memory_total_bytes`). Engines "
-        "take theirs at the "
-        "start: their KV cache's usage is on the engine's dashboard.",
+        "Share of the GPU's memory (`solpi_gpu_memory_used_bytes` / `solpi_gpu_memory_total_bytes`). Engines take "
+        "theirs at the start: their KV cache's usage is on the engine's dashboard.",
         [query("solpi_gpu_memory_used_bytes{GPU} / (solpi_gpu_memory_total_bytes{GPU} > 0)", NAME)],
         unit="percentunit",
-        empty=NO_GPU,
+        empty=NOT_TOLD,
         top=1,
-        steps=looks.UNUSED_MEMORY,
+        steps=looks.FULL_MEMORY,
     )
     processes = series(
         "Processes",
@@ -54,14 +43,22 @@ def memory() -> Section:
     return Section("Memory", (line(kinds, used, processes),))
 
 
+def _classified(expr: str) -> str:
+    """Return what is told of an XID, with the part that failed and what to do first."""
+    return f"{expr} * on (EACH_HOST, xid) group_left (class, action) solpi_xid_info{{HOST}}"
+
+
+def _uncorrected(scope: str) -> str:
+    return f'max by (EACH_GPU) (solpi_gpu_ecc_errors_total{{GPU, severity="uncorrected", scope="{scope}"}})'
+
+
 def faults() -> Section:
     """Return the section on what is wrong: XIDs, ECC, remaps, recovery."""
     xids = table(
         "XIDs since the exporter started",
         "Each code that was seen: how often (`solpi_gpu_xid_errors_total`), when last "
         "(`solpi_gpu_xid_last_timestamp_seconds`), the part that failed and what NVIDIA says to do first "
-        "(`solpi_xid_info`). "
-        "Class application is a program's own doing.",
+        "(`solpi_xid_info`). Class application is a program's own doing.",
         [
             Label("instance", "Host"),
             Label("gpu", "GPU"),
@@ -70,24 +67,10 @@ def faults() -> Section:
             Label("action", "Do first"),
         ],
         [
-            Value(
-                "Last",
-                (
-                    "solpi_gpu_xid_last_timestamp_seconds{GPU} * 1000 * on (EACH_HOST, xid) group_left (class, "
-                    "action) solpi_xid_info{HOST}"
-                ),
-                "dateTimeFromNow",
-            ),
-            Value(
-                "Times",
-                (
-                    "(solpi_gpu_xid_errors_total{GPU} > 0) * on (EACH_HOST, xid) group_left (class, action) "
-                    "solpi_xid_info{HOST}"
-                ),
-                "short",
-            ),
+            Value("Last", _classified("solpi_gpu_xid_last_timestamp_seconds{GPU} * 1000"), "dateTimeFromNow"),
+            Value("Times", _classified("(solpi_gpu_xid_errors_total{GPU} > 0)"), "short"),
         ],
-        empty="No XID was seen",
+        empty="No XID of NVIDIA's catalogue was seen",
         sort=["Last"],
     )
     over_time = series(
@@ -95,35 +78,20 @@ def faults() -> Section:
         "By code (`solpi_gpu_xid_errors_total`). The purple marks on the graphs are the last of each.",
         [query("sum by (xid) (increase(solpi_gpu_xid_errors_total{GPU}[$__rate_interval])) > 0", "XID {{xid}}")],
         unit="short",
-        empty="None",
+        empty="No count rose",
         bars=True,
     )
     health = table(
         "Health of memory",
-        "Errors that ECC did not correct, since the driver was loaded and ever (`solpi_gpu_ecc_errors_total`); "
-        "rows replaced by "
-        "spare ones, replacement waiting for a reset, and out of spares (`solpi_gpu_row_remaps_total`, "
-        "`solpi_gpu_row_remap_pending`, `solpi_gpu_row_remap_failure`): a GPU due for exchange; what the driver "
-        "asks for "
-        "(`solpi_gpu_recovery_action`).",
+        "Errors that ECC did not correct, since the driver was loaded and ever (`solpi_gpu_ecc_errors_total`); rows "
+        "replaced by spare ones, replacement waiting for a reset, and out of spares (`solpi_gpu_row_remaps_total`, "
+        "`solpi_gpu_row_remap_pending`, `solpi_gpu_row_remap_failure`): a GPU due for exchange; what the driver asks "
+        "for (`solpi_gpu_recovery_action`).",
         [Label("instance", "Host"), Label("gpu", "GPU")],
         [
-            Value("State not ok", 'max by (EACH_GPU) (solpi_gpu_state{GPU, state!~"ok|quiesced"})', "none", looks.ANY),
-            *(
-                Value(
-                    title,
-                    most(
-                        BY_GPU,
-                        select("solpi_gpu_ecc_errors_total", GPU, 'severity="uncorrected"', f'scope="{scope}"'),
-                    ),
-                    "short",
-                    steps,
-                )
-                for title, scope, steps in (
-                    ("Uncorrected, now", "volatile", looks.ANY),
-                    ("Uncorrected, ever", "aggregate", looks.SOME),
-                )
-            ),
+            Value("State not ok", "max by (EACH_GPU) (solpi_gpu_state{GPU, NOT_OK})", "none", looks.ANY),
+            Value("Uncorrected, now", _uncorrected("volatile"), "short", looks.ANY),
+            Value("Uncorrected, ever", _uncorrected("aggregate"), "short", looks.SOME),
             Value("Rows replaced", "sum by (EACH_GPU) (solpi_gpu_row_remaps_total{GPU})", "short", looks.SOME),
             Value("Reset pending", "max by (EACH_GPU) (solpi_gpu_row_remap_pending{GPU})", states=looks.NO_YES),
             Value("Out of spares", "max by (EACH_GPU) (solpi_gpu_row_remap_failure{GPU})", states=looks.NO_YES_BAD),
@@ -143,7 +111,7 @@ def faults() -> Section:
             )
         ],
         unit="short",
-        empty="No ECC on these GPUs",
+        empty=NOT_TOLD,
         bars=True,
     )
     state = states(
@@ -162,7 +130,7 @@ def _traffic(title: str, description: str, link: str, empty: str) -> Json:
         f"{description} Sent (`solpi_gpu_{link}_transmit_bytes_total`) and received "
         f"(`solpi_gpu_{link}_receive_bytes_total`).",
         [
-            query(rate(f"solpi_gpu_{link}_{way}_bytes_total", GPU), f"{NAME} {name}")
+            query(f"rate(solpi_gpu_{link}_{way}_bytes_total{{GPU}}[$__rate_interval])", f"{NAME} {name}")
             for way, name in (("transmit", "sent"), ("receive", "received"))
         ],
         unit="Bps",
@@ -170,55 +138,26 @@ def _traffic(title: str, description: str, link: str, empty: str) -> Json:
     )
 
 
+def _with_model(expr: str) -> str:
+    return f"{expr} * on (EACH_HOST, uuid) group_left (model, pci_bus_id) solpi_gpu_info{{GPU}}"
+
+
 def links() -> Section:
     """Return the section on PCIe and NVLink."""
     width = table(
         "PCIe link",
         "Generation and lanes now against the most of GPU and slot (`solpi_gpu_pcie_link_generation`, `_width`, "
-        "`_max_generation`, `_max_width`), and packets sent again (`solpi_gpu_pcie_replays_total`). An idle GPU "
-        "may lower the "
-        "generation; fewer lanes are a bad seat or riser.",
+        "`_max_generation`, `_max_width`), and packets sent again (`solpi_gpu_pcie_replays_total`). An idle GPU may "
+        "lower the generation; fewer lanes are a bad seat or riser.",
         [Label("instance", "Host"), Label("gpu", "GPU"), Label("model", "Model"), Label("pci_bus_id", "Bus")],
         [
-            Value(
-                "Generation",
-                (
-                    "solpi_gpu_pcie_link_generation{GPU} * on (EACH_HOST, uuid) group_left (model, pci_bus_id) "
-                    "solpi_gpu_info{GPU}"
-                ),
-            ),
-            Value(
-                "of",
-                (
-                    "solpi_gpu_pcie_link_max_generation{GPU} * on (EACH_HOST, uuid) group_left (model, pci_bus_id) "
-                    "solpi_gpu_info{GPU}"
-                ),
-            ),
-            Value(
-                "Lanes",
-                (
-                    "solpi_gpu_pcie_link_width{GPU} * on (EACH_HOST, uuid) group_left (model, pci_bus_id) "
-                    "solpi_gpu_info{GPU}"
-                ),
-            ),
-            Value(
-                "of ",
-                (
-                    "solpi_gpu_pcie_link_max_width{GPU} * on (EACH_HOST, uuid) group_left (model, pci_bus_id) "
-                    "solpi_gpu_info{GPU}"
-                ),
-            ),
-            Value(
-                "Replays",
-                (
-                    "increase(solpi_gpu_pcie_replays_total{GPU}[$__range]) * on (EACH_HOST, uuid) group_left (model,"
-                    " pci_bus_id) solpi_gpu_info{GPU}"
-                ),
-                "short",
-                looks.SOME,
-            ),
+            Value("Generation", _with_model("solpi_gpu_pcie_link_generation{GPU}")),
+            Value("of", _with_model("solpi_gpu_pcie_link_max_generation{GPU}")),
+            Value("Lanes", _with_model("solpi_gpu_pcie_link_width{GPU}")),
+            Value("of ", _with_model("solpi_gpu_pcie_link_max_width{GPU}")),
+            Value("Replays", _with_model("increase(solpi_gpu_pcie_replays_total{GPU}[$__range])"), "short", looks.SOME),
         ],
-        empty=NO_GPU,
+        empty=NOT_TOLD,
     )
     return Section(
         "Links",
@@ -228,9 +167,11 @@ def links() -> Section:
                     "PCIe",
                     "Bytes a second over PCIe, protocol included. Swapped or offloaded KV shows here.",
                     "pcie",
-                    NO_GPU,
+                    NOT_TOLD,
                 ),
-                _traffic("NVLink", "Bytes a second over all NVLinks: tensor parallelism.", "nvlink", NO_LINK),
+                _traffic(
+                    "NVLink", "Bytes a second over all NVLinks: tensor parallelism.", "nvlink", "No NVLink is told"
+                ),
             ),
             line(width, height=6),
         ),

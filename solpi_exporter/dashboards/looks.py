@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from solpi_exporter.dashboards.queries import Json
+from solpi_exporter.rules.limits import chosen
 
 
 def thresholds(*steps: tuple[str, float]) -> Json:
@@ -13,21 +14,41 @@ def thresholds(*steps: tuple[str, float]) -> Json:
     }
 
 
+def told(steps: Json) -> str:
+    """Return what thresholds say: "orange from 0.4, red from 0.5"."""
+    return ", ".join(f"{step['color']} from {step['value']:g}" for step in steps["steps"][1:])
+
+
+def first(steps: Json) -> float:
+    """Return from where on a value is not green."""
+    return float(steps["steps"][1]["value"])
+
+
 NEUTRAL: Json = {"mode": "absolute", "steps": [{"color": "blue", "value": None}]}  # a figure that is no verdict
 
-# A fifth: one GPU in five stands idle for want of its host. A half: the host takes longer than the GPU, as where each
-# kernel is launched by itself.
-CONTROL = thresholds(("orange", 0.2), ("red", 0.5))
-# A cache that is nearly full is what a loaded server should have; one that is full preempts.
-KV_USAGE = thresholds(("orange", 0.9), ("red", 0.98))
-PREEMPTIONS = thresholds(("orange", 0.001), ("red", 1))  # any is work done twice; one a second is a storm
-WAITING = thresholds(("orange", 1), ("red", 50))  # a queue at all; one that takes a server many steps to work off
+# Orange from where an alert warns, red from where one pages, as they are shipped (tests/dashboards/test_thresholds.py).
+# A figure that no alert holds has its reason beside it.
+_LIMIT = chosen({})
+CONTROL = thresholds(
+    ("orange", _LIMIT["control_ratio"]),
+    ("red", 0.5),  # the host takes longer than the GPU, as where each kernel is launched by itself
+)
+KV_USAGE = thresholds(
+    ("orange", _LIMIT["kv_usage"]),  # what a loaded server should have: to be looked at, and no harm
+    ("red", 0.98),  # the next token may find no block: requests are preempted
+)
+PREEMPTIONS = thresholds(("orange", _LIMIT["preemptions"]), ("red", 1))  # one a second is a storm
+WAITING = thresholds(("orange", _LIMIT["queue_growing"]), ("red", 50))  # many steps of a server to work it off
+BASELINE = thresholds(("orange", _LIMIT["token_ratio"]), ("red", _LIMIT["token_page_ratio"]))
+PEERS = thresholds(("orange", _LIMIT["fleet_ratio"]))
+LATENCY_RISE = thresholds(("orange", 1.5), ("red", _LIMIT["latency_rise"]))  # halfway there
+
+# No alert has a limit for these.
 ANY = thresholds(("red", 1))  # of things that should not be
 SOME = thresholds(("orange", 1))  # of things to look at
-# The host's own costs wander by a fifth; half as much again is another machine.
-AGAINST_USUAL = thresholds(("orange", 1.2), ("red", 1.5))
+CPU_WAIT = thresholds(("orange", 0.2), ("red", 0.5))  # a busy host has some; a batch job may have much and be well
 HOT = thresholds(("orange", 80), ("red", 90))  # most cards slow down by themselves between 85 and 92 °C
-UNUSED_MEMORY = thresholds(("orange", 0.95), ("red", 0.99))
+FULL_MEMORY = thresholds(("orange", 0.95), ("red", 0.99))  # an engine takes what it is told to: the rest is reserve
 
 PHASES = {"compute": "blue", "memory": "purple", "scheduling": "orange", "sync": "yellow"}
 TOKEN = {"busy": "blue", "lost": "orange"}

@@ -2,9 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 
-from solpi_exporter.dashboards.looks import NEUTRAL, REFERENCE, States, colored, fixed, mappings, no_number
+from solpi_exporter.dashboards.looks import NEUTRAL, REFERENCE, States, colored, fixed, mappings, no_number, told
 from solpi_exporter.dashboards.queries import DATA_SOURCE, Json, query, query_buckets, query_now
 
+ROOM_IN_TILE = 14  # characters: of more, Grafana makes them too small to read
+UNKNOWN = "Not known"  # is what a tile says, and its description why
 AXIS_WIDTH = 80  # of all time series, so that those below one another share their time axis
 
 
@@ -33,6 +35,10 @@ def stat(
     graph: bool = True,
 ) -> Json:
     """Return a tile with one figure; one with thresholds or states is a verdict, others are plain."""
+    if steps is not NEUTRAL:
+        description = _with_meaning(description, steps)
+    if len(empty) > ROOM_IN_TILE:
+        description, empty = f"{description} {UNKNOWN}: {empty[0].lower()}{empty[1:]}.", UNKNOWN
     made = panel("stat", title, description, [query(expr)], unit=unit, empty=empty)
     made["fieldConfig"]["defaults"] |= {
         "color": {"mode": "thresholds"},
@@ -51,6 +57,10 @@ def stat(
     return made
 
 
+def _with_meaning(description: str, steps: Json) -> str:
+    return f"{description} {told(steps).capitalize()}."
+
+
 def series(
     title: str,
     description: str,
@@ -65,6 +75,8 @@ def series(
     colors: Mapping[str, str] | None = None,
 ) -> Json:
     """Return time series; `top` is the axis' end, `steps` are drawn as lines, `colors` go by the legend's last word."""
+    if steps is not None:
+        description = _with_meaning(description, steps)
     made = panel("timeseries", title, description, queries, unit=unit, empty=empty)
     custom: Json = {
         "axisWidth": AXIS_WIDTH,

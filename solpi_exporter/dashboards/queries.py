@@ -1,27 +1,27 @@
-"""Queries: PromQL in which words in capitals stand for what a dashboard's variables choose, and parts to make it of."""
+"""Queries: PromQL in which words in capitals stand for what a dashboard's variables choose, and for long lists."""
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 Json = dict[str, Any]
 
 DATA_SOURCE: Json = {"type": "prometheus", "uid": "${datasource}"}
 
-HOST = 'job=~"$job", instance=~"$instance"'
-ENGINE = f'{HOST}, server=~"$server"'
-GPU = f'{HOST}, gpu=~"$gpu"'
-BATCH = f'{HOST}, batch=~"$batch"'
-BY_HOST = "job, instance"
-BY_SERVER = f"{BY_HOST}, server"
-BY_GPU = f"{BY_HOST}, gpu, uuid, gpu_instance"
-WORDS = {
-    "HOST": HOST,
-    "ENGINE": ENGINE,
-    "GPU": GPU,
-    "BATCH": BATCH,
-    "EACH_HOST": BY_HOST,
-    "EACH_SERVER": BY_SERVER,
-    "EACH_GPU": BY_GPU,
+_HOST = 'job=~"$job", instance=~"$instance"'
+WORDS: Mapping[str, str] = {
+    # Matchers: what the variables choose.
+    "HOST": _HOST,
+    "ENGINE": f'{_HOST}, server=~"$server"',
+    "GPU": f'{_HOST}, gpu=~"$gpu"',
+    "BATCH": f'{_HOST}, batch=~"$batch"',
+    # Matchers: states and reasons that are somebody's business.
+    "NOT_OK": 'state!~"ok|quiesced"',
+    "HARMFUL": 'reason=~"hw_slowdown|hw_thermal_slowdown|hw_power_brake_slowdown|sw_thermal_slowdown|reliability"',
+    # Labels: what a sum keeps apart.
+    "EACH_HOST": "job, instance",
+    "EACH_SERVER": "job, instance, server",
+    "EACH_GPU": "job, instance, gpu, uuid, gpu_instance",
 }
 _WORD = re.compile(rf"\b({'|'.join(WORDS)})\b")
 
@@ -50,43 +50,3 @@ def query_now(expr: str) -> Json:
 def query_buckets(expr: str) -> Json:
     """Return a query of a histogram's buckets, for a heatmap."""
     return query(expr, "{{le}}") | {"format": "heatmap"}
-
-
-def select(name: str, scope: str, *matchers: str) -> str:
-    """Return a selector."""
-    return f"{name}{{{', '.join((scope, *matchers))}}}"
-
-
-def rate(name: str, scope: str, *matchers: str) -> str:
-    """Return a counter's rate over a window that fits the scrape interval."""
-    return f"rate({select(name, scope, *matchers)}[$__rate_interval])"
-
-
-def rise(name: str, scope: str, *matchers: str, window: str = "$__rate_interval") -> str:
-    """Return by how much a counter rose."""
-    return f"increase({select(name, scope, *matchers)}[{window}])"
-
-
-def mean(by: str, expr: str) -> str:
-    """Return the mean of what has these labels in common."""
-    return f"avg by ({by}) ({expr})"
-
-
-def most(by: str, expr: str) -> str:
-    """Return the largest of what has these labels in common."""
-    return f"max by ({by}) ({expr})"
-
-
-def total(by: str, expr: str) -> str:
-    """Return the sum of what has these labels in common."""
-    return f"sum by ({by}) ({expr})"
-
-
-def share(part: str, whole: str) -> str:
-    """Return a quotient that is absent, and not NaN, where there is nothing to divide by."""
-    return f"{part} / ({whole} > 0)"
-
-
-def quantile(of: float, histogram: str, scope: str, by: str) -> str:
-    """Return a quantile of what was observed within the window."""
-    return f"histogram_quantile({of:g}, {total(f'{by}, le', rate(f'{histogram}_bucket', scope))})"

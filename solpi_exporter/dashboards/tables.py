@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from solpi_exporter.dashboards.looks import States, by_name, mappings, no_number
+from solpi_exporter.dashboards.looks import States, by_name, mappings, no_number, told
 from solpi_exporter.dashboards.panels import panel
 from solpi_exporter.dashboards.queries import Json, query_now
 
@@ -38,6 +38,9 @@ def table(
     sort: Sequence[str] = (),
 ) -> Json:
     """Return a table; its rows are sorted by the columns `sort`, largest first. Other labels are hidden."""
+    coloured = "; ".join(f"{one.title} {told(one.steps)}" for one in values if one.steps is not None)
+    if coloured:
+        description = f"{description} Coloured: {coloured}."
     made = panel("table", title, description, [query_now(one.expr) for one in values], unit="none", empty=empty)
     shown = {one.label: one.title for one in labels} | {
         _field(index, len(values)): one.title for index, one in enumerate(values) if one.title

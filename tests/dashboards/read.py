@@ -84,6 +84,17 @@ def _asked() -> Iterator[Asked]:
 ASKED = tuple(_asked())
 
 
+def _choices() -> Iterator[Asked]:
+    for uid, dashboard in COMMITTED.items():
+        for one in dashboard["templating"]["list"]:
+            if values := re.fullmatch(r"label_values\((.+), (\w+)\)", one.get("definition", "")):
+                yield Asked(uid, f"variable {one['name']}", values[1], f"{{{{{values[2]}}}}}")
+
+
+# The series whose labels a variable offers.
+CHOICES = tuple(_choices())
+
+
 def selectors(expr: str) -> list[promql.VectorSelector]:
     """Return an expression's selectors; raises ValueError where it cannot be parsed."""
     return [one for one, _ in _visited(promql.parse(expr), "")]
@@ -92,6 +103,25 @@ def selectors(expr: str) -> list[promql.VectorSelector]:
 def under_functions(expr: str) -> list[tuple[str, str]]:
     """Return (name, function) of every selector: the function whose argument it is, "" for none."""
     return [(one.name or "", function) for one, function in _visited(promql.parse(expr), "")]
+
+
+def divisors(expr: str) -> list[object]:
+    """Return what an expression divides by."""
+    return list(_divisors(promql.parse(expr)))
+
+
+def _divisors(node: object) -> Iterator[object]:
+    match node:
+        case promql.BinaryExpr():
+            if str(node.op) == "/":
+                yield node.rhs
+            yield from _divisors(node.lhs)
+            yield from _divisors(node.rhs)
+        case promql.Call():
+            for argument in node.args:
+                yield from _divisors(argument)
+        case promql.AggregateExpr() | promql.ParenExpr() | promql.UnaryExpr() | promql.SubqueryExpr():
+            yield from _divisors(node.expr)
 
 
 def _visited(node: object, function: str) -> Iterator[tuple[promql.VectorSelector, str]]:

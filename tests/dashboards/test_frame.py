@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from solpi_exporter.dashboards.frame import COLUMNS, Line, Section, placed
+from solpi_exporter.dashboards.frame import COLUMNS, Line, Section, line, placed
+from solpi_exporter.dashboards.panels import ROOM_IN_TILE, repeated, series
 from tests.dashboards.read import COMMITTED, panels
 
 Json = dict[str, Any]
@@ -101,6 +102,16 @@ def test_panels_explain_themselves(uid: str) -> None:
 
 
 @EVERY
+def test_texts_of_tiles_are_short(uid: str) -> None:
+    """Longer titles are cut at their width, longer values are made too small to read."""
+    for one in (one for one in panels(COMMITTED[uid]) if one["type"] == "stat"):
+        defaults = one["fieldConfig"]["defaults"]
+        states = [option["text"] for mapped in defaults["mappings"] if mapped["type"] == "value"
+                  for option in mapped["options"].values()]  # fmt: skip
+        assert max(map(len, (one["title"], defaults["noValue"], *states))) <= ROOM_IN_TILE, one["title"]
+
+
+@EVERY
 def test_panels_have_titles_of_their_own(uid: str) -> None:
     """Within a dashboard, so that one can speak of them; a tile may share its title with a graph."""
     titles = [one["title"] for one in panels(COMMITTED[uid]) if one["type"] != "stat"]
@@ -162,6 +173,17 @@ def test_a_line_takes_the_place_below_the_one_before() -> None:
         (4, 0, 5, 18, 8),
         (5, 18, 5, 6, 8),
     ]
+
+
+@pytest.mark.parametrize(
+    ("width", "in_a_line", "figures"), [(24, 1, True), (12, 1, True), (8, 1, False), (24, 2, True), (24, 4, False)]
+)
+def test_a_narrow_legend_has_names_alone(width: int, in_a_line: int, figures: bool) -> None:
+    """With last and largest values, those of three series would be cut; a repeated panel is a part as wide."""
+    one = repeated(series("x", "", [], unit="s", empty="None"), "batch", in_a_line)
+    (made,) = placed([Section("", (line(one, widths=(width,)),))])
+
+    assert made["options"]["legend"]["calcs"] == (["lastNotNull", "max"] if figures else [])
 
 
 def test_the_panels_of_a_closed_section_lie_within_its_heading() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.dashboards.pages import serving_pages
-from tests.dashboards.read import ASKED, Asked
+from tests.dashboards.read import ASKED, CHOICES, Asked
 from tests.scraped_demo import ask, demo_running, prometheus_scraping
 from tests.serving import eventually
 
@@ -21,6 +21,7 @@ WITHOUT_ANSWER = {
     "Engine errors": "the recorded servers had no trouble",
     "XIDs": "none comes up while the demo runs",
 }
+QUERIES = (*ASKED, *CHOICES)
 LABELS_OF_SOME = {"gpu_instance"}  # of MIG instances
 LABELS_OF_SOME_ALERTS = {"instance", "server", "gpu"}
 
@@ -73,9 +74,9 @@ def answers(prometheus: int) -> Answers:
     found: dict[Asked, list[dict[str, Any]]] = {}
 
     def all_found() -> bool:
-        pending = [one for one in ASKED if one not in found]
+        pending = [one for one in QUERIES if one not in found]
         found.update({one: answer for one in pending if (answer := _numbers(ask(prometheus, one.filled)))})
-        return all(one in found or may_be_silent(one) for one in ASKED)
+        return all(one in found or may_be_silent(one) for one in QUERIES)
 
     eventually(all_found, SECONDS)
     return found
@@ -86,7 +87,7 @@ def _numbers(answer: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [series for series in answer if series["value"][1] != "NaN"]
 
 
-@pytest.mark.parametrize("one", ASKED, ids=str)
+@pytest.mark.parametrize("one", QUERIES, ids=str)
 def test_a_query_has_an_answer(one: Asked, answers: Answers) -> None:
     """Within two rounds of the demo, beside the recorded hosts; and its series have the labels that name them."""
     assert one in answers or may_be_silent(one), one

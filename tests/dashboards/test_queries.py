@@ -4,9 +4,21 @@ import re
 
 import pytest
 
-from solpi_exporter.dashboards.queries import HOST, quantile, query_buckets, select, share
+from solpi_exporter.catalog import METRICS
+from solpi_exporter.dashboards.queries import promql, query_buckets
 from solpi_exporter.metric import Kind
-from tests.dashboards.read import ASKED, CATALOGUE, RECORDED, Asked, selectors, under_functions
+from tests.dashboards.read import (
+    ASKED,
+    CATALOGUE,
+    CHOICES,
+    COMMITTED,
+    RECORDED,
+    Asked,
+    divisors,
+    panels,
+    selectors,
+    under_functions,
+)
 
 FOREIGN = {"ALERTS", "up"}  # Prometheus' own
 LEVELS = {  # counters of which the total itself is told, not how it rose
@@ -16,19 +28,20 @@ LEVELS = {  # counters of which the total itself is told, not how it rose
 }
 TARGET_LABELS = {"job", "instance"}
 RATES = {"rate", "increase"}
+NAME = re.compile(r"(?:\w+:)?\bsolpi_\w+(?::\w+)?")
 
 
 def cumulative(name: str) -> bool:
     return CATALOGUE[name].kind is not Kind.GAUGE
 
 
-@pytest.mark.parametrize("one", ASKED, ids=str)
+@pytest.mark.parametrize("one", [*ASKED, *CHOICES], ids=str)
 def test_it_asks_for_metrics_that_there_are(one: Asked) -> None:
     """In the catalogue, recorded by a rule, or Prometheus' own."""
     assert one.metrics <= CATALOGUE.keys() | RECORDED | FOREIGN
 
 
-@pytest.mark.parametrize("one", ASKED, ids=str)
+@pytest.mark.parametrize("one", [*ASKED, *CHOICES], ids=str)
 def test_it_selects_by_labels_that_a_metric_has(one: Asked) -> None:
     """A matcher of another label would select nothing, or everything."""
     for selector in selectors(one.filled):
@@ -60,19 +73,55 @@ def test_its_windows_fit_the_scrape_interval(one: Asked) -> None:
     assert set(re.findall(r"\[([^]]+)\]", one.expr)) <= {"$__rate_interval", "$__range", "1d"}
 
 
-def test_a_quotient_of_nothing_is_absent() -> None:
-    """The whole is filtered, lest an idle server is shown as NaN."""
-    assert share("a", "b") == "a / (b > 0)"
+@pytest.mark.parametrize("one", ASKED, ids=str)
+def test_it_divides_by_nothing_that_is_zero(one: Asked) -> None:
+    """The divisor is filtered, lest an idle server is shown as NaN; a record is absent while nothing is counted."""
+    for divisor in divisors(one.filled):
+        names = {str(selector.name) for selector in selectors(str(divisor))}
+        assert re.fullmatch(r"\(.* > 0\)", str(divisor), re.DOTALL) or names <= RECORDED, divisor
 
 
-def test_a_selector_carries_its_scope_and_what_is_added() -> None:
-    """In that order."""
-    assert select("up", HOST, 'x="1"') == 'up{job=~"$job", instance=~"$instance", x="1"}'
+@pytest.mark.parametrize("choice", CHOICES, ids=str)
+def test_a_variable_offers_a_label_that_its_series_has(choice: Asked) -> None:
+    """Else it is empty, and with it every panel."""
+    (name,) = choice.metrics
+
+    assert choice.legend.strip("{}") in {*CATALOGUE[name].labels, *TARGET_LABELS}
 
 
-def test_a_quantile_keeps_its_buckets_apart() -> None:
-    """By `le`, and by what it is asked for."""
-    assert quantile(0.99, "h", "a", "job").startswith("histogram_quantile(0.99, sum by (job, le) (rate(h_bucket{a}[")
+@pytest.mark.parametrize("uid", COMMITTED)
+def test_every_variable_was_looked_at(uid: str) -> None:
+    """But for the data source, whose values are no labels."""
+    variables = {one["name"] for one in COMMITTED[uid]["templating"]["list"]}
+
+    assert {f"variable {name}" for name in variables - {"datasource"}} == {
+        one.title for one in CHOICES if one.dashboard == uid
+    }
+
+
+@pytest.mark.parametrize("uid", COMMITTED)
+def test_a_description_names_metrics_that_there_are(uid: str) -> None:
+    """A name that was changed would be searched for in vain."""
+    known = {metric.name for metric in METRICS} | RECORDED
+
+    for one in panels(COMMITTED[uid]):
+        assert set(NAME.findall(one["description"])) <= known, one["title"]
+
+
+@pytest.mark.parametrize("uid", COMMITTED)
+def test_a_share_of_the_time_ends_at_the_whole(uid: str) -> None:
+    """A rate over scrapes comes out above it, where a counter is read at other instants."""
+    for one in panels(COMMITTED[uid]):
+        if one["fieldConfig"]["defaults"]["unit"] == "percentunit":
+            for target in one["targets"]:
+                assert not re.search(r"(?<!clamp_max\()\brate\((?!\w+_bucket\{)", target["expr"]), target["expr"]
+
+
+def test_words_stand_for_matchers_and_labels() -> None:
+    """Each as a whole word."""
+    assert promql("sum by (EACH_HOST, le) (x{HOST, y='HOSTS'})") == (
+        'sum by (job, instance, le) (x{job=~"$job", instance=~"$instance", y=\'HOSTS\'})'
+    )
 
 
 def test_buckets_are_asked_for_as_a_heatmap() -> None:

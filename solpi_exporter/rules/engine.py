@@ -13,13 +13,19 @@ WAITING = 'server:solpi_engine_requests:sum{state="waiting"}'
 PREEMPTING = (
     "(server:solpi_engine_preemptions:rate5m > ${preemptions}\n  or server:solpi_engine_swapped_requests:sum > 0)"
 )
-# A queue that is known not to have grown is the usual one, of a server that is always full.
+# A queue that the day before had as well is the usual one, of a server that is always full: it takes two hours to
+# become so. No longer than that is it known of a server that is new.
 QUEUE_RISEN = (
     f"(avg_over_time({WAITING}[5m]) > ${{waiting}}\n"
     f"    unless {ON} avg_over_time({WAITING}[5m])\n"
-    f"      <= ${{waiting_rise}} * avg_over_time({WAITING}[1h] offset 5m))"
+    f"      <= ${{waiting_rise}} * quantile_over_time(0.9, {WAITING}[1d] offset 1h))"
 )
-LATENCY_RISEN = f"({P99} > ${{latency_floor}} and {ON} ({P99} > {ON} ${{latency_rise}} * {P99}_p50_1d))"
+# Against the day before, where there was one.
+LATENCY_RISEN = (
+    f"({P99} > ${{latency_floor}}\n"
+    f"    and {ON} ({P99} > {ON} ${{latency_rise}} * {P99}_p50_1d)\n"
+    f"    and {ON} present_over_time({P99}_p50_1h[1d] offset 18h))"
+)
 
 KV = Group(
     "solpi-engine-kv",
@@ -61,15 +67,15 @@ KV = Group(
             severity=CRITICAL,
             expr="(max without (engine) (min_over_time(solpi_engine_kv_cache_usage_ratio[5m])) > ${kv_usage})\n"
             f"  and {ON} (\n"
-            f"    min_over_time({WAITING}[5m]) > ${{waiting}}\n"
-            f"    or {ON} server:solpi_engine_preemptions:rate5m > ${{preemptions_with_kv}}\n"
+            f"    {QUEUE_RISEN}\n"
+            f"    or {ON} server:solpi_engine_preemptions:rate5m > ${{preemptions}}\n"
             "  )",
             wait="10m",
             keep="5m",
             summary="The KV cache is full, and requests wait for it.",
             description="The KV cache of ${server} is ${value:percent} full (limit ${kv_usage:percent}), and requests "
-            "wait or are preempted. Take load off it, or give it more KV cache; if its requests are few and"
-            " long, lower max_num_seqs.",
+            "wait as they do not usually, or are preempted. Take load off it, or give it more KV cache; if "
+            "its requests are few and long, lower max_num_seqs.",
         ),
         Alert(
             name="SolpiKvTransferFailures",
@@ -121,18 +127,30 @@ LATENCY = Group(
     ),
 )
 
-# The log falls silent both when an engine idles and when it hangs: the last report tells which. A server whose tokens
-# or steps go on has only stopped reporting. Each engine is held against itself: one that works must not hide another.
+# The log falls silent both when an engine idles and when it hangs: the last report tells which. An engine whose tokens
+# go on has only stopped reporting. Each is held against itself, since one that works must not hide another, but where
+# tokens are counted under other names than reports: there the server's count.
+ENGINE = "on (job, instance, server, engine)"
+RUNNING = 'solpi_engine_requests{state="running"}'
 STUCK = (
     "(\n"
     "  max without (engine) (\n"
     "    (time() - solpi_engine_last_report_timestamp_seconds > ${silence})\n"
-    '      and on (job, instance, server, engine) solpi_engine_requests{state="running"} > 0\n'
+    f"      and {ENGINE} {RUNNING} > 0\n"
+    f"      unless {ENGINE} rate(solpi_engine_generation_tokens_total[2m]) > 0\n"
     "  )\n"
-    "    unless on (job, instance, server) sum without (engine) (rate(solpi_engine_generation_tokens_total[2m])) > 0\n"
+    f"    unless {ON} sum without (engine) (\n"
+    "      rate(solpi_engine_generation_tokens_total[2m])\n"
+    f"        unless {ENGINE} solpi_engine_last_report_timestamp_seconds\n"
+    "    ) > 0\n"
     ") or max without (engine, state) (\n"
-    '  min_over_time(solpi_engine_requests{state="running"}[3m]) > 0\n'
-    "    and on (job, instance, server, engine) rate(solpi_engine_steps_total[3m]) == 0\n"
+    f"  min_over_time({RUNNING}[3m]) > 0\n"
+    f"    and {ENGINE} rate(solpi_engine_steps_total[3m]) == 0\n"
+    ") or max without (engine, state) (\n"
+    f"  min_over_time({RUNNING}[3m]) > 0\n"
+    f"    and {ENGINE} rate(solpi_engine_generation_tokens_total[3m]) == 0\n"
+    f"    and {ENGINE} rate(solpi_engine_prompt_tokens_total[3m]) == 0\n"
+    f"    unless {ENGINE} solpi_engine_steps_total\n"
     ")"
 )
 
@@ -146,9 +164,9 @@ LIFE = Group(
             wait="1m",
             keep="2m",
             summary="An engine has running requests and makes no progress.",
-            description="${server} has running requests, and neither reported for ${silence} s nor took a step. Take it"
-            " out of rotation, keep its stacks (py-spy dump --pid PID), and restart it; look at XIDs and at"
-            " NCCL time-outs.",
+            description="${server} has running requests, and has reported nothing for ${silence} s, or made neither "
+            "step nor token for 3 minutes. Take it out of rotation, keep its stacks (py-spy dump --pid PID),"
+            " and restart it; look at XIDs and at NCCL time-outs.",
         ),
         Alert(
             name="SolpiEngineDead",

@@ -4,6 +4,8 @@ from solpi_exporter.rules.rule import CRITICAL, INFO, WARNING, Alert, Group
 
 # A target is ours if it ever was, within a day: so no name of a job has to be known.
 OURS = "group without (version, python) (last_over_time(solpi_build_info[1d]))"
+# Beside a GPU that is always busy there are modelled splits only: the probe works, though it measures none.
+MODELLED = '(sum without (outcome) (increase(solpi_probe_runs_total{outcome="contended"}[1h])) > 0)'
 
 ALIVE = Group(
     "solpi-exporter-alive",
@@ -45,17 +47,18 @@ SOURCES = Group(
             name="SolpiSourceDown",
             severity=WARNING,
             expr='solpi_source_state{state="down"} == 1',
-            wait="5m",
+            wait="15m",
             keep="5m",
             summary="The exporter cannot read something that it should.",
-            description="On ${host} source {{ $labels.source }} fails. The exporter's log says why, and what to do "
-            "(journalctl -u solpi-exporter).",
+            description="On ${host} source {{ $labels.source }} has failed for 15 minutes, longer than an engine's "
+            "start takes. The exporter's log says why, and what to do (journalctl -u solpi-exporter).",
         ),
         Alert(
             name="SolpiProbeStale",
             severity=WARNING,
             expr="(time() - solpi_probe_last_success_timestamp_seconds > ${probe_seconds})\n"
-            '  and on (job, instance) (solpi_source_state{source="probe", state=~"ok|down"} == 1)',
+            '  and on (job, instance) (solpi_source_state{source="probe", state=~"ok|down"} == 1)\n'
+            f"  unless on (job, instance) {MODELLED}",
             wait="5m",
             keep="5m",
             summary="The probe has measured nothing for long.",
@@ -68,7 +71,8 @@ SOURCES = Group(
             severity=WARNING,
             expr='(sum without (reason) (increase(solpi_probe_skipped_total{reason!="starting"}[1h])) > 0)\n'
             "  unless on (job, instance)\n"
-            "    (time() - solpi_probe_last_success_timestamp_seconds < ${probe_seconds})",
+            "    (time() - solpi_probe_last_success_timestamp_seconds < ${probe_seconds})\n"
+            f"  unless on (job, instance) {MODELLED}",
             wait="1h",
             keep="10m",
             summary="The probe is left out all the time.",

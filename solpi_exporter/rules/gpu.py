@@ -69,8 +69,8 @@ STATES = Group(
             keep="5m",
             summary="The driver asks for a GPU to be recovered.",
             description="For ${gpu} the driver asks for action {{ $value }}: 1 reset, 2 reboot, 3 drain its peers, 4 "
-            "drain and reset; docs/metrics.md has the rest. Drain the host, then do so: solpi-exporter "
-            "quiesce, nvidia-smi --gpu-reset, solpi-exporter resume.",
+            "drain and reset; docs/metrics.md has the rest. Drain the host, then do so; the runbook says "
+            "how to make the exporter let go of a GPU for a reset.",
         ),
     ),
 )
@@ -172,7 +172,7 @@ HEALTH = Group(
             keep="5m",
             summary="A row of a GPU's memory waits to be replaced.",
             description="${gpu} replaces a row of its memory at its next reset. Drain it when convenient, then "
-            "solpi-exporter quiesce, nvidia-smi --gpu-reset, solpi-exporter resume.",
+            "reset it; the runbook says how the exporter lets go of it for that.",
         ),
         Alert(
             name="SolpiGpuUncorrectedEcc",

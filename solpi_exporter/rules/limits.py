@@ -51,11 +51,10 @@ LIMITS = (
     Limit("cpu_throttled_ratio", 0.05, "", "seconds a second for which its CPU limit holds an engine back"),
     Limit("run_delay_ratio", 0.2, "", "time for which an engine's threads wait for a CPU, against what they run"),
     # the engine
-    Limit("preemptions", 0.1, "per second", "preemptions: a warning, and with latency or queue rising a page"),
-    Limit("preemptions_with_kv", 0.01, "per second", "preemptions that make a full KV cache a page"),
+    Limit("preemptions", 0.1, "per second", "preemptions: a warning; with a full KV cache, slower or queued, a page"),
     Limit("kv_usage", 0.95, "", "share of the KV cache in use"),
     Limit("waiting", 5, "requests", "waiting requests that count as a queue"),
-    Limit("waiting_rise", 1.5, "", "the queue of five minutes against that of the hour before"),
+    Limit("waiting_rise", 1.5, "", "the queue of five minutes against the ninth decile of the day before"),
     Limit("queue_growing", 20, "requests", "waiting requests above which a queue that goes on growing is a warning"),
     Limit("latency_rise", 2, "", "P99 between two tokens against its median of a day"),
     Limit("latency_floor", 0.05, "seconds", "P99 between two tokens below which a rise is no matter"),

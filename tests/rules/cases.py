@@ -81,7 +81,7 @@ def prove(case: Case, promtool: str, folder: Path) -> None:
         }
         for minute, count in expected
     ]
-    outcome = _promtool(case, {"promql_expr_test": tests}, promtool, folder)
+    outcome = ask_promtool(case, {"promql_expr_test": tests}, promtool, folder)
     assert outcome.returncode == 0, outcome.stdout + outcome.stderr
 
 
@@ -89,14 +89,14 @@ def texts(case: Case, promtool: str, folder: Path) -> list[tuple[dict[str, str],
     """Return labels and annotations of each alert that fires, as Prometheus fills them in."""
     assert case.fires
     test = {"alertname": case.alert, "eval_time": f"{next(iter(case.fires))}m", "exp_alerts": []}
-    outcome = _promtool(case, {"alert_rule_test": [test]}, promtool, folder)
+    outcome = ask_promtool(case, {"alert_rule_test": [test]}, promtool, folder)
     return [
         (dict(_PAIR.findall(labels)), dict(_PAIR.findall(told)))
         for labels, told in _LABELS_AND_TEXTS.findall(outcome.stdout + outcome.stderr)  # which it is, is the release's
     ]
 
 
-def _promtool(case: Case, tests: Mapping[str, Any], promtool: str, folder: Path) -> subprocess.CompletedProcess[str]:
+def ask_promtool(case: Case, tests: Mapping[str, Any], promtool: str, folder: Path) -> subprocess.CompletedProcess[str]:
     file = folder / "case.yml"
     file.write_text(yaml.safe_dump(_test_file(case, tests)))
     return subprocess.run([promtool, "test", "rules", str(file)], capture_output=True, text=True, check=False)

@@ -96,8 +96,8 @@ CASES = (
         "SolpiControlRegression", "no baseline yet", {k: v for k, v in token("0.004x60").items() if "baseline" not in k}
     ),
     missing("SolpiControlRegression", "cycles are left out", token("0.004x10 stale")),
-    fires("SolpiTokenSlower", "an upgrade", token("0.0016x4 0.0022x60"), 20),
-    silent("SolpiTokenSlower", "ten minutes", token("0.0016x4 0.0022x10 0.0016x60")),
+    fires("SolpiTokenSlower", "an upgrade", token("0.0016x4 0.0022x60"), 35),
+    silent("SolpiTokenSlower", "twenty-five minutes", token("0.0016x4 0.0023x25 0.0016x60")),
     boundary("SolpiTokenSlower", "at the limit", token("1.3x60", base=1)),
     missing("SolpiTokenSlower", "no probe", {"solpi_build_info": "1x60"}),
     fires(

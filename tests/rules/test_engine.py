@@ -8,12 +8,13 @@ import pytest
 from solpi_exporter.engine.dialects.dialect import TROUBLES
 from solpi_exporter.rules.engine import GROUPS
 from solpi_exporter.rules.rule import Alert
-from tests.rules.cases import Case, alerts_of, boundary, complete, fires, missing, prove, silent
+from tests.rules.cases import FIRES, SILENT, Case, alerts_of, boundary, complete, fires, missing, prove, silent
 
 S = 'server="vllm"'
 OF = f'{S}, engine="0"'
 NOTHING = {"solpi_build_info": "1x60"}
 IDLE = 200  # minutes
+DAY = 24 * 60
 
 
 def engine(metric: str, values: str, labels: str = "") -> dict[str, str]:
@@ -62,7 +63,7 @@ OFFLOADING = (
     | latency((0.01, 60))
 )
 BUSY = kv("0.99x200") | requests("waiting", "3x200") | requests("running", "64x200") | latency((0.025, 200))
-QUEUE_RISES = requests("waiting", "0x90 41x60")
+QUEUE_RISES = requests("waiting", "0x90 41x180")
 ALWAYS_QUEUED = requests("waiting", "41x200")
 
 
@@ -74,7 +75,8 @@ def reported(values: str) -> dict[str, str]:
     return engine("last_report_timestamp_seconds", values)
 
 
-HUNG = reported("0+60x9 540x50") | requests("running", "7x60") | engine("generation_tokens_total", "0+900x9 8100x50")
+HUNG_LOG = reported("0+60x9 540x50") | requests("running", "7x60")
+HUNG = HUNG_LOG | engine("generation_tokens_total", "0+900x9 8100x50")
 # What an endpoint alone tells of a hang.
 NO_STEPS = requests("running", "7x60") | engine("steps_total", "0+900x9 8100x50")
 # Beside an engine that works.
@@ -82,6 +84,13 @@ PEER = 'server="vllm", engine="1"'
 PEER_RUNS = {f'solpi_engine_requests{{{PEER}, state="running"}}': "7x60"}
 PEER_REPORTS = PEER_RUNS | {f"solpi_engine_last_report_timestamp_seconds{{{PEER}}}": "0+60x60"}
 PEER_STEPS = PEER_RUNS | {f"solpi_engine_steps_total{{{PEER}}}": "0+900x60"}
+PEER_TOKENS = PEER_RUNS | {f"solpi_engine_generation_tokens_total{{{PEER}}}": "0+900x60"}
+NO_TOKENS = (
+    requests("running", "7x60")
+    | engine("generation_tokens_total", "0+900x9 8100x50")
+    | engine("prompt_tokens_total", "0+90x9 810x50")
+)
+PROMPT = engine("prompt_tokens_total", "0+9000x60")
 # A deploy: the endpoint refuses for four minutes, and nothing of the server is shown.
 DEPLOY = requests("running", "7x9 stale _x3 0x2 7x44") | engine("steps_total", "0+900x9 stale _x3 0x2 0+900x44")
 GPU = {'solpi_engine_gpu_info{server="vllm", uuid="GPU-0"}': "1x60"}
@@ -103,7 +112,15 @@ CASES = (
     boundary("SolpiPreemptions", "at the limit", engine("preemptions_total", "0+6x100")),
     missing("SolpiPreemptions", "no endpoint", kv("1x60")),
     fires("SolpiSwapStorm", "the queue rises", preempting(513) | QUEUE_RISES, 96),
-    fires("SolpiSwapStorm", "latency rises", preempting(513) | latency((0.01, 120), (1.0, 60)), 125),
+    fires("SolpiSwapStorm", "latency rises", preempting(513, DAY - 60) | latency((0.01, DAY), (1.0, 60)), DAY + 5),
+    Case(
+        "SolpiSwapStorm",
+        FIRES,
+        "for hours, when users wait and no latency is known",
+        preempting(513, DAY) | requests("waiting", f"0x{DAY} 41x200"),
+        (DAY,),
+        {DAY + 10: 1, DAY + 150: 1},
+    ),
     silent("SolpiSwapStorm", "offload at its best", OFFLOADING),
     silent(
         "SolpiSwapStorm", "a server that is always full", preempting(513, 70) | ALWAYS_QUEUED | latency((0.01, 200))
@@ -118,8 +135,15 @@ CASES = (
     boundary("SolpiKvCacheFull", "at the limit", kv("0.95x60")),
     missing("SolpiKvCacheFull", "idle", kv("0x60")),
     fires("SolpiKvCachePressure", "requests wait", kv("1x60") | requests("waiting", "33x60"), 10),
-    fires("SolpiKvCachePressure", "preemptions", kv("1x60") | preempting(10), 11),
+    fires("SolpiKvCachePressure", "preemptions", kv("1x60") | preempting(10), 14),
     silent("SolpiKvCachePressure", "a small usual queue", BUSY, 120),
+    Case(
+        "SolpiKvCachePressure",
+        SILENT,
+        "a batch that is always full, and preempts at times",
+        kv("0.99x300") | requests("waiting", "41x300") | engine("preemptions_total", "0+3x300"),
+        tuple(range(75, 300, 5)),  # until then, nothing is known of what is usual
+    ),
     silent("SolpiKvCachePressure", "offload at its best", OFFLOADING),
     boundary("SolpiKvCachePressure", "at the limit", kv("0.95x60") | requests("waiting", "33x60")),
     missing("SolpiKvCachePressure", "no queue known", kv("1x60")),
@@ -127,10 +151,10 @@ CASES = (
     silent("SolpiKvTransferFailures", "long ago", engine("kv_transfer_failures_total", "3x60")),
     boundary("SolpiKvTransferFailures", "none", engine("kv_transfer_failures_total", "0x60")),
     missing("SolpiKvTransferFailures", "no connector", NOTHING),
-    fires("SolpiTokenLatencySpike", "long prefills", latency((0.01, 120), (0.2, 60)), 125),
-    silent("SolpiTokenLatencySpike", "a rise of little", latency((0.01, 120), (0.05, 60)), 180),
-    boundary("SolpiTokenLatencySpike", "less than twice", latency((0.1, 120), (0.2, 60)), 180),
-    missing("SolpiTokenLatencySpike", "no day is known", latency((0.2, 60))),
+    fires("SolpiTokenLatencySpike", "long prefills", latency((0.01, DAY), (0.2, 60)), DAY + 5),
+    silent("SolpiTokenLatencySpike", "a rise of little", latency((0.01, DAY), (0.05, 60)), DAY + 60),
+    boundary("SolpiTokenLatencySpike", "less than twice", latency((0.1, DAY), (0.2, 60)), DAY + 60),
+    missing("SolpiTokenLatencySpike", "no day is known yet", latency((0.01, 480), (0.2, 60)), 540),
     fires("SolpiTokenLatencyHigh", "a second", latency((1.0, 60)), 11),
     silent("SolpiTokenLatencyHigh", "idle after it", latency((1.0, 4)) | NOTHING),
     boundary("SolpiTokenLatencyHigh", "half a second", latency((0.5, 60))),
@@ -152,6 +176,10 @@ CASES = (
     silent(
         "SolpiEngineStuck", "one of two idles", reported("0+60x9 540x50") | requests("running", "0x60") | PEER_REPORTS
     ),
+    fires("SolpiEngineStuck", "an SGLang, which counts no steps", NO_TOKENS, 13),
+    fires("SolpiEngineStuck", "one of two SGLangs", NO_TOKENS | PEER_TOKENS, 13),
+    silent("SolpiEngineStuck", "an SGLang that reads a long prompt", NO_TOKENS | PROMPT),
+    silent("SolpiEngineStuck", "its tokens are counted under another name", HUNG_LOG | PEER_TOKENS),
     silent("SolpiEngineStuck", "a deploy", DEPLOY),
     silent("SolpiEngineStuck", "idle", reported("0+60x9 540x50") | requests("running", "0x60")),
     silent(

@@ -25,6 +25,7 @@ def read(values: str, polls: str = "0+12x120") -> dict[str, str]:
 
 
 PROBED = {"solpi_probe_last_success_timestamp_seconds": "0x120"}
+CONTENDED = {'solpi_probe_runs_total{outcome="contended"}': "0+0.6x150"}
 SKIPPED = {'solpi_probe_skipped_total{reason="memory_moving"}': "0+4x150"}
 
 CASES = (
@@ -37,12 +38,13 @@ CASES = (
     silent("SolpiExporterVanished", "it is only down", BUILD | {"up": "1x9 0x60"}),
     boundary("SolpiExporterVanished", "14 minutes", BUILD | {"up": "1x9 stale _x13 1x60"}),
     missing("SolpiExporterVanished", "never one of ours", NOTHING),
-    fires("SolpiSourceDown", "it worked once", source("down", "0x9 1x50"), 15),
+    fires("SolpiSourceDown", "it worked once", source("down", "0x9 1x50"), 25),
     silent("SolpiSourceDown", "it never was there", source("absent", "1x60") | source("down", "0x60")),
-    boundary("SolpiSourceDown", "four minutes", source("down", "1x4 0x50")),
+    boundary("SolpiSourceDown", "an engine's start of fourteen minutes", source("down", "1x14 0x50")),
     missing("SolpiSourceDown", "nothing known", NOTHING),
     fires("SolpiProbeStale", "noisy for an hour", PROBED | source("ok", "1x120", "probe"), 66),
     silent("SolpiProbeStale", "switched off", PROBED | source("off", "1x120", "probe"), 120),
+    silent("SolpiProbeStale", "a busy GPU", PROBED | CONTENDED | source("ok", "1x120", "probe"), 120),
     boundary(
         "SolpiProbeStale",
         "an hour",
@@ -54,6 +56,7 @@ CASES = (
     silent(
         "SolpiProbeSkipped", "now and then", SKIPPED | {"solpi_probe_last_success_timestamp_seconds": "0+60x150"}, 120
     ),
+    silent("SolpiProbeSkipped", "now and then beside a busy GPU", SKIPPED | CONTENDED, 120),
     boundary("SolpiProbeSkipped", "the start alone", {'solpi_probe_skipped_total{reason="starting"}': "0+4x150"}, 120),
     missing("SolpiProbeSkipped", "no probe", NOTHING, 120),
     fires("SolpiLogLost", "deleted", {'solpi_log_lost_bytes_total{server="vllm"}': "0x9 4096x50"}, 10),

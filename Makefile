@@ -33,7 +33,7 @@ interleavings: $(VENV)/test.done ## each line once, whatever falls between two s
 properties: $(VENV)/test.done ## no line makes a false reading: a million generated inputs
 	SOLPI_EXAMPLES=40000 $(BIN)/pytest tests/engine/dialects/test_properties.py $(ARGS)
 
-quiet-week: $(VENV)/test.done ## a week in which nothing is wrong pages nobody: five minutes
+quiet-week: $(VENV)/test.done ## eight days in which nothing is wrong page nobody: seven minutes, half with ARGS="--every 2"
 	$(BIN)/python -m benchmarks.quiet_week $(ARGS)
 
 vllm-real: $(VENV)/test.done $(VLLM_VENV)/vllm.done ## beside a real vLLM on the CPU, 2.5 GB: two minutes

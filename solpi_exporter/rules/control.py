@@ -7,13 +7,26 @@ warning waits for thirty: a virtual host holds 1.45 times its median for up to t
 from solpi_exporter.rules.rule import CRITICAL, INFO, WARNING, Alert, Group
 
 ON = "on (job, instance, device, uuid, batch, mode)"
+EAGER = 'solpi_probe_token_seconds{mode="eager_sync", basis="measured"}'
+# What a GPU needs for a token. On a CPU the host is the device: there all of it is the host's.
+OF_GPU = '{phase=~"compute|memory", device!="cpu"}'
+HOSTS_PART = (
+    f"(\n"
+    f"    {EAGER}\n"
+    f"      - on (job, instance, device, uuid, batch, basis) group_left () clamp_min(\n"
+    f"        sum without (phase) (solpi_probe_phase_seconds{OF_GPU})\n"
+    f"          - on (job, instance, device, uuid, batch) group_left ()\n"
+    f"            sum without (phase) (solpi_probe_baseline_phase_seconds{OF_GPU}), 0)\n"
+    f"    or {EAGER}\n"
+    f"  )"
+)
 
 
-def _token(limit: str) -> str:
-    """Return the eager token against its baseline at the batch size where it grew least."""
+def _against_baseline(token: str, limit: str) -> str:
+    """Return an eager token against its baseline at the batch size where it grew least."""
     return (
         "min without (batch, mode, basis) (\n"
-        '  solpi_probe_token_seconds{mode="eager_sync", basis="measured"}\n'
+        f"  {token}\n"
         f'    / {ON} group_left () solpi_probe_baseline_token_seconds{{mode="eager_sync"}}\n'
         f") > {limit}"
     )
@@ -25,19 +38,19 @@ PROBE = Group(
         Alert(
             name="SolpiControlRegression",
             severity=CRITICAL,
-            expr=_token("${token_page_ratio}"),
+            expr=_against_baseline(HOSTS_PART, "${token_page_ratio}"),
             wait="15m",
             keep="10m",
             summary="The control layer of this host costs much more of each token than it did.",
             description="A decoded token takes ${value} times as long on ${device} as when its baseline was pinned "
-            "(limit ${token_page_ratio}), at every batch size. Look first at what starves the host: off-CPU"
-            " time, governor, CPU limits, other processes. Run `solpi-exporter probe --compare FILE` there:"
-            " it names what changed on the host.",
+            "(limit ${token_page_ratio}), at every batch size and without what its GPU takes longer. Look first at "
+            "what starves the host: off-CPU time, governor, CPU limits, other processes. Run `solpi-exporter probe "
+            "--compare FILE` there: it names what changed on the host.",
         ),
         Alert(
             name="SolpiTokenSlower",
             severity=WARNING,
-            expr=_token("${token_ratio}"),
+            expr=_against_baseline(EAGER, "${token_ratio}"),
             wait="30m",
             keep="10m",
             summary="The probe's token takes longer than when its baseline was pinned.",

@@ -55,8 +55,8 @@ KV = Group(
         Alert(
             name="SolpiKvCacheFull",
             severity=INFO,
-            expr="min_over_time(solpi_engine_kv_cache_usage_ratio[5m]) > ${kv_usage}",
-            wait="5m",
+            expr="solpi_engine_kv_cache_usage_ratio > ${kv_usage}",
+            wait="10m",
             keep="5m",
             summary="The KV cache is full, which alone is no harm.",
             description="The KV cache of ${server} is ${value:percent} full (limit ${kv_usage:percent}). It is meant to"
@@ -65,7 +65,7 @@ KV = Group(
         Alert(
             name="SolpiKvCachePressure",
             severity=CRITICAL,
-            expr="(max without (engine) (min_over_time(solpi_engine_kv_cache_usage_ratio[5m])) > ${kv_usage})\n"
+            expr="(max without (engine) (solpi_engine_kv_cache_usage_ratio) > ${kv_usage})\n"
             f"  and {ON} (\n"
             f"    {QUEUE_RISEN}\n"
             f"    or {ON} server:solpi_engine_preemptions:rate5m > ${{preemptions}}\n"
@@ -173,7 +173,9 @@ LIFE = Group(
             severity=CRITICAL,
             expr="sum without (kind) (\n"
             '  increase(solpi_engine_errors_total{kind=~"engine_dead|start_failed|worker_died"}[5m])\n'
-            ") > 0",
+            ") > 0\n"
+            "or (solpi_engine_up == 0)\n"  # as long as nobody has started it again: its endpoint would page next
+            f'  and {ON} ALERTS{{alertname="SolpiEngineDead", alertstate="firing"}}',
             keep="5m",
             summary="An engine says that it died.",
             description="The log of ${server} tells of an engine or a worker that died, or did not start. Read the "

@@ -85,10 +85,17 @@ def reclaimable(value: float) -> dict[str, str]:
 WANDERING = (
     "0.0016x4 0.0022x4 0.0014x4 0.0024x9 0.0016x4 0.00232x9 0.0018x60"  # a host's own wander, cycles of 5 minutes
 )
+SLEEP_ON_GPU = phase("compute", "0.00075x4 0.00277x60", 7.5e-4) | phase("memory", "0.000017x60", 1.7e-5)
+ON_CPU = {
+    name.replace(D, 'device="cpu"'): values
+    for name, values in (token("0.0016x4 0.0037x60") | phase("compute", "0.001x4 0.003x60", 1e-3)).items()
+}
 
 CASES = (
     fires("SolpiControlRegression", "late read-back as recorded", token("0.0016x4 0.0037x60"), 20),
     silent("SolpiControlRegression", "a host that wanders by 50 percent", token(WANDERING)),
+    fires("SolpiControlRegression", "on a CPU, where the host is the device", ON_CPU, 20),
+    silent("SolpiControlRegression", "a sleep on the GPU as recorded", SLEEP_ON_GPU | token("0.0016x4 0.0037x60")),
     silent("SolpiControlRegression", "one batch size only", token("0.004x60") | token("0.0016x60", batch="8")),
     silent("SolpiControlRegression", "modelled beside a busy GPU", token("0.004x60", basis="modelled")),
     boundary("SolpiControlRegression", "at the limit", token("1.6x60", base=1)),
@@ -130,7 +137,7 @@ CASES = (
     fires(
         "SolpiGpuTokenSlower",
         "a sleep on the GPU as recorded",
-        phase("compute", "0.00075x4 0.00277x60", 7.5e-4) | phase("memory", "0.000017x60", 1.7e-5),
+        SLEEP_ON_GPU,
         15,
     ),
     silent(

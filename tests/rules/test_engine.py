@@ -71,6 +71,10 @@ def errors(kind: str, values: str) -> dict[str, str]:
     return {f'solpi_engine_errors_total{{{S}, kind="{kind}"}}': values}
 
 
+def up(values: str) -> dict[str, str]:
+    return {f"solpi_engine_up{{{S}}}": values}
+
+
 def reported(values: str) -> dict[str, str]:
     return engine("last_report_timestamp_seconds", values)
 
@@ -130,7 +134,7 @@ CASES = (
         "SolpiSwapStorm", "at the limit of preemptions", engine("preemptions_total", "0+6x150") | QUEUE_RISES, 150
     ),
     missing("SolpiSwapStorm", "neither queue nor latency known", preempting(513)),
-    fires("SolpiKvCacheFull", "full", kv("0.97x60"), 5),
+    fires("SolpiKvCacheFull", "full", kv("0.97x60"), 10),
     silent("SolpiKvCacheFull", "it breathes", kv(" ".join(["0.99 0.9"] * 30))),
     boundary("SolpiKvCacheFull", "at the limit", kv("0.95x60")),
     missing("SolpiKvCacheFull", "idle", kv("0x60")),
@@ -190,12 +194,21 @@ CASES = (
     boundary("SolpiEngineStuck", "a report a minute", reported("0+60x60") | requests("running", "7x60")),
     missing("SolpiEngineStuck", "no state known", reported("0x60")),
     fires("SolpiEngineDead", "its log says so", errors("engine_dead", "0x9 2x50"), 10),
+    Case(
+        "SolpiEngineDead",
+        FIRES,
+        "until its endpoint is back",
+        errors("engine_dead", "0x9 2x80") | up("1x10 0x40 1x40"),
+        (9, 57),
+        {10: 1, 30: 1, 50: 1},
+    ),
+    silent("SolpiEngineDead", "stopped by somebody", errors("engine_dead", "0x60") | up("1x10 0x50")),
     silent("SolpiEngineDead", "other trouble", errors("out_of_memory", "0x9 2x50")),
     boundary("SolpiEngineDead", "long ago", errors("engine_dead", "2x60")),
     missing("SolpiEngineDead", "no log", NOTHING),
-    fires("SolpiEngineDown", "refuses", {f"solpi_engine_up{{{S}}}": "1x9 0x50"}, 20),
-    silent("SolpiEngineDown", "a deploy of five minutes", {f"solpi_engine_up{{{S}}}": "1x9 0x5 1x50"}),
-    boundary("SolpiEngineDown", "nine minutes", {f"solpi_engine_up{{{S}}}": "1x9 0x8 1x50"}),
+    fires("SolpiEngineDown", "refuses", up("1x9 0x50"), 20),
+    silent("SolpiEngineDown", "a deploy of five minutes", up("1x9 0x5 1x50")),
+    boundary("SolpiEngineDown", "nine minutes", up("1x9 0x8 1x50")),
     missing("SolpiEngineDown", "no endpoint", NOTHING),
     fires("SolpiEngineErrors", "out of memory", errors("out_of_memory", "0x9 1x50"), 10),
     silent("SolpiEngineErrors", "it died, which pages", errors("engine_dead", "0x9 1x50")),

@@ -49,6 +49,7 @@ REMEDIES = {
     GpuState.RESET_REQUIRED: "solpi-exporter quiesce, nvidia-smi --gpu-reset, solpi-exporter resume",
     GpuState.NO_PERMISSION: "let this user open /dev/nvidia*: device cgroup or file mode",
     GpuState.DRIVER_MISMATCH: "an upgrade is half done: reload the kernel module or reboot",
+    GpuState.DRIVER_ABSENT: "is the package installed (ldconfig -p | grep nvidia-ml), the module loaded (lsmod)?",
 }
 ONE_SHOT_LOG_SECONDS = 600.0  # a log of gigabytes is read to its end
 

@@ -7,7 +7,7 @@ from benchmarks.week.faults import LOST, Fault
 from benchmarks.week.fleet import SEED, Course, Host
 from benchmarks.week.series import Named, each, named, total
 
-STATES = ("lost", "hung", "reset_required", "no_permission", "driver_mismatch", "quiesced")
+STATES = ("lost", "hung", "reset_required", "no_permission", "driver_mismatch", "driver_absent", "quiesced")
 # A moment of each is nothing: one poll in two hundred.
 FLICKER = ("hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown", "sw_thermal_slowdown")
 CORRECTED = 15 * 60  # minutes from one corrected error to the next

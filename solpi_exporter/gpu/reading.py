@@ -49,6 +49,7 @@ class GpuState(Enum):
     RESET_REQUIRED = "reset_required"
     NO_PERMISSION = "no_permission"
     DRIVER_MISMATCH = "driver_mismatch"
+    DRIVER_ABSENT = "driver_absent"
     QUIESCED = "quiesced"
 
 

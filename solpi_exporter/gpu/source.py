@@ -83,7 +83,9 @@ class GpuSource:
         except DriverAbsent as error:
             if not self._known.any:
                 raise
-            failure = Failure(GpuState.LOST, f"the NVIDIA driver is gone: load its module, see dmesg ({error})")
+            failure = Failure(
+                GpuState.DRIVER_ABSENT, f"the NVIDIA driver is gone: load its module, see dmesg ({error})"
+            )
             raise DriverFailed(failure.reason, readings=self._known.all_failed(failure)) from error
         except DriverFailed as error:
             self._let_go()

@@ -41,10 +41,10 @@ STATES = Group(
         Alert(
             name="SolpiGpuUnusable",
             severity=WARNING,
-            expr='solpi_gpu_state{state=~"reset_required|no_permission|driver_mismatch"} == 1',
+            expr='solpi_gpu_state{state=~"reset_required|no_permission|driver_mismatch|driver_absent"} == 1',
             wait="5m",
             keep="5m",
-            summary="A GPU answers, and cannot be read.",
+            summary="A GPU is there, and cannot be read.",
             description="${gpu} is in state {{ $labels.state }}. docs/gpu.md says for each what to do.",
         ),
         Alert(

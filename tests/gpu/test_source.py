@@ -250,7 +250,7 @@ def test_a_host_that_had_gpus_and_has_no_driver_has_failed() -> None:
     failure = host.failure()
 
     assert isinstance(failure, DriverFailed)
-    assert states_of(failure) == {"GPU-a": GpuState.LOST}
+    assert states_of(failure) == {"GPU-a": GpuState.DRIVER_ABSENT}
     assert ExpectedGpus(1) in failure.readings
 
 

@@ -169,7 +169,9 @@ def test_states_and_reasons_are_real_ones() -> None:
     """A misspelt label value would never fire."""
     text = "".join(str(rule) for group in GROUPS for rule in group.rules)
 
-    assert {"lost", "hung", "reset_required", "no_permission", "driver_mismatch"} <= {one.value for one in GpuState}
+    assert {"lost", "hung", "reset_required", "no_permission", "driver_mismatch", "driver_absent"} <= {
+        one.value for one in GpuState
+    }
     for reason in ("hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown", "sw_thermal_slowdown"):
         assert reason in text
         assert reason in CLOCKS_EVENT_REASONS.values()

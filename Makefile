@@ -11,7 +11,7 @@ ARGS ?=
 
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint kills interleavings properties quiet-week vllm-real docs clean
+.PHONY: demo test lint kills interleavings properties quiet-week faults vllm-real docs clean
 
 demo: $(VENV)/demo.done ## the whole daemon on a recorded server; ARGS="--speed 10" plays faster
 	@$(BIN)/solpi-exporter demo $(ARGS)
@@ -35,6 +35,9 @@ properties: $(VENV)/test.done ## no line makes a false reading: a million genera
 
 quiet-week: $(VENV)/test.done ## eight days in which nothing is wrong page nobody: seven minutes, half with ARGS="--every 2"
 	$(BIN)/python -m benchmarks.quiet_week $(ARGS)
+
+faults: $(VENV)/test.done ## 24 faults in real daemons, each its own alert in time: three minutes; also needs stress-ng
+	$(BIN)/python -m benchmarks.fault_matrix $(ARGS)
 
 vllm-real: $(VENV)/test.done $(VLLM_VENV)/vllm.done ## beside a real vLLM on the CPU, 2.5 GB: two minutes
 	$(BIN)/python -m benchmarks.vllm_real --python $(VLLM_VENV)/bin/python $(ARGS)

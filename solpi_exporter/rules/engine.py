@@ -27,8 +27,10 @@ LATENCY_RISEN = (
     f"    and {ON} present_over_time({P99}_p50_1h[1d] offset 18h))"
 )
 
-KV = Group(
-    "solpi-engine-kv",
+# One group, so that what is silenced is never worked out, and told, half a minute before its cause; and a storm waits
+# less than the latency that follows from it.
+LOAD = Group(
+    "solpi-engine-load",
     (
         Alert(
             name="SolpiPreemptions",
@@ -45,7 +47,7 @@ KV = Group(
             name="SolpiSwapStorm",
             severity=CRITICAL,
             expr=f"{PREEMPTING}\n  and {ON} (\n    {LATENCY_RISEN}\n    or {ON} {QUEUE_RISEN}\n  )",
-            wait="5m",
+            wait="4m",
             keep="5m",
             summary="A server preempts requests, and its users feel it.",
             description="${server} preempts ${value} requests a second (limit ${preemptions}) while its queue or its "
@@ -86,12 +88,6 @@ KV = Group(
             description="${value} KV transfers of ${server} failed within 15 minutes; their prompts are computed again."
             " Look at the network between prefill and decode, and at the log of the other side.",
         ),
-    ),
-)
-
-LATENCY = Group(
-    "solpi-engine-latency",
-    (
         Alert(
             name="SolpiTokenLatencySpike",
             severity=CRITICAL,
@@ -224,4 +220,4 @@ LIFE = Group(
     ),
 )
 
-GROUPS = (KV, LATENCY, LIFE)
+GROUPS = (LOAD, LIFE)

@@ -9,6 +9,7 @@ any time. Its lines, with GPUs by their physical number (the last digits of the 
     version V                   the driver's version
     mig G N                     G is in MIG mode, with N instances: NVML's index 0, 1, ... and GPU instance 1, 2, ...
     busy G PERCENT              the load; 50 unless said, and power, samples and counters follow it
+    reasons G MASK              why its clocks are held down, as bits; 0 unless said, and 1 while it is idle
     pid G PID BYTES             a process computes on G; under MIG in its first instance
     field G ID VALUE            a field value, in place of the stub's
     gpm off                     GPM is not supported

@@ -46,7 +46,7 @@ struct control {
     struct stat file;
     int64_t since;                                          /* when the file was written, as of now_us() */
     int gpus, enumerated, order[MAX_GPUS], index[MAX_GPUS]; /* by index, and by GPU: -1 is not enumerated */
-    uint busy[MAX_GPUS], instances[MAX_GPUS], generation;
+    uint busy[MAX_GPUS], instances[MAX_GPUS], reasons[MAX_GPUS], generation;
     bool gpm_off;
     char version[32];
     int rules, processes, events, fields;
@@ -117,6 +117,7 @@ static void take_line(struct control *c, char **w, int words)
     else if (LINE("version", 1)) snprintf(c->version, sizeof c->version, "%s", w[1]);
     else if (LINE("mig", 2)) c->instances[gpu_of(c, w[1])] = (uint)number(w[2], MAX_INSTANCES);
     else if (LINE("busy", 2)) c->busy[gpu_of(c, w[1])] = (uint)number(w[2], 100);
+    else if (LINE("reasons", 2)) c->reasons[gpu_of(c, w[1])] = small(w[2]);
     else if (LINE("gpm", 1) && !strcmp(w[1], "off")) c->gpm_off = true;
     else if (LINE("error", 2)) add_rule(c, NULL, gpu_of(c, w[1]), (int)small(w[2]));
     else if (LINE("hang", 1)) add_rule(c, NULL, gpu_of(c, w[1]), HANG);
@@ -301,6 +302,7 @@ static int enter_device(const char *call, enum scope scope, Handle handle, struc
     DEVICE(scope, name, (uint kind, uint *out), if (kind >= (kinds)) return INVALID_ARGUMENT; *out = (value))
 
 #define BUSY (t.control->busy[t.gpu]) /* percent */
+#define REASONS (BUSY ? t.control->reasons[t.gpu] : 1) /* 1 is idle */
 #define MIG (t.control->instances[t.gpu] > 0)
 #define CELSIUS (39 + BUSY * 3 / 10)
 
@@ -410,8 +412,8 @@ VALUE(GPU, nvmlDeviceGetMaxPcieLinkGeneration, uint, 5)
 VALUE(GPU, nvmlDeviceGetCurrPcieLinkWidth, uint, 16)
 VALUE(GPU, nvmlDeviceGetMaxPcieLinkWidth, uint, 16)
 VALUE(GPU, nvmlDeviceGetPcieReplayCounter, uint, 2)
-VALUE(GPU, nvmlDeviceGetCurrentClocksEventReasons, ull, BUSY ? 0 : 1) /* idle */
-VALUE(GPU, nvmlDeviceGetCurrentClocksThrottleReasons, ull, BUSY ? 0 : 1)
+VALUE(GPU, nvmlDeviceGetCurrentClocksEventReasons, ull, REASONS)
+VALUE(GPU, nvmlDeviceGetCurrentClocksThrottleReasons, ull, REASONS)
 VALUE(GPU, nvmlDeviceGetSupportedEventTypes, ull, SUPPORTED_EVENTS)
 VALUE(GPU_WITHOUT_MIG, nvmlDeviceGetUtilizationRates, struct utilization, (struct utilization){BUSY, BUSY / 2})
 PAIR(ANY, nvmlDeviceGetCudaComputeCapability, int, 9, 0)

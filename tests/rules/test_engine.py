@@ -115,8 +115,8 @@ CASES = (
     silent("SolpiPreemptions", "offload at its best", OFFLOADING),
     boundary("SolpiPreemptions", "at the limit", engine("preemptions_total", "0+6x100")),
     missing("SolpiPreemptions", "no endpoint", kv("1x60")),
-    fires("SolpiSwapStorm", "the queue rises", preempting(513) | QUEUE_RISES, 96),
-    fires("SolpiSwapStorm", "latency rises", preempting(513, DAY - 60) | latency((0.01, DAY), (1.0, 60)), DAY + 5),
+    fires("SolpiSwapStorm", "the queue rises", preempting(513) | QUEUE_RISES, 95),
+    fires("SolpiSwapStorm", "latency rises", preempting(513, DAY - 60) | latency((0.01, DAY), (1.0, 60)), DAY + 4),
     Case(
         "SolpiSwapStorm",
         FIRES,

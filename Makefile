@@ -36,7 +36,7 @@ properties: $(VENV)/test.done ## no line makes a false reading: a million genera
 quiet-week: $(VENV)/test.done ## eight days in which nothing is wrong page nobody: seven minutes, half with ARGS="--every 2"
 	$(BIN)/python -m benchmarks.quiet_week $(ARGS)
 
-faults: $(VENV)/test.done ## 24 faults in real daemons, each its own alert in time: three minutes; also needs stress-ng
+faults: $(VENV)/test.done ## 26 faults in real daemons, each its own alert in time: three minutes; also needs stress-ng
 	$(BIN)/python -m benchmarks.fault_matrix $(ARGS)
 
 vllm-real: $(VENV)/test.done $(VLLM_VENV)/vllm.done ## beside a real vLLM on the CPU, 2.5 GB: two minutes

@@ -17,6 +17,7 @@ from benchmarks.faults.daemon import Stage
 from benchmarks.faults.engines import engine, idle
 from benchmarks.faults.run import Outcome, outcomes
 from solpi_exporter.rules.files import ALERTS
+from solpi_exporter.rules.rule import CRITICAL
 from tests.conftest import find_tool
 
 # One of each kind of host, and what must raise nothing; the rest waits longer.
@@ -56,6 +57,13 @@ def test_a_fault_raises_its_own_alert_and_no_other_page(name: str, found: dict[s
 def test_alerts_of_the_table_are_real_ones() -> None:
     """A misspelt one would be missed for ever."""
     assert {name for case in CASES for name in case.alerts} <= {alert.name for alert in ALERTS}
+
+
+def test_every_page_is_some_faults_own() -> None:
+    """But for a flag that is asked for once a minute, which takes longer than all the rest."""
+    pages = {alert.name for alert in ALERTS if alert.severity == CRITICAL}
+
+    assert pages - {name for case in CASES for name in case.alerts} == {"SolpiGpuRowRemapFailed"}
 
 
 def test_a_host_that_does_not_come_up_leaves_no_thread_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

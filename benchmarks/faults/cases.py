@@ -59,6 +59,7 @@ def _rows(fault: str, *alerts: str) -> Case:
 PRESSED = Load(running=12, kv=0.99, preemptions=2.0, tokens=560.0)
 STORMED = Load(running=12, waiting=40, kv=0.99, preemptions=4.0, tokens=300.0, between=0.3)
 UNEVEN = Load(running=7, between=0.3)
+CRAWLING = Load(running=7, tokens=64.0, between=0.7)
 OFFLOADING = Load(running=8, kv=0.97, loaded_bytes=2e9)
 
 CASES = (
@@ -86,6 +87,7 @@ CASES = (
     _engine("KV cache full, preempting", loaded(PRESSED), "SolpiKvCachePressure"),
     _engine("swap storm", loaded(STORMED), "SolpiSwapStorm"),
     _engine("latency spike", loaded(UNEVEN), "SolpiTokenLatencySpike"),
+    _engine("tokens crawl", loaded(CRAWLING), "SolpiTokenLatencyHigh"),
     _engine(
         "hung engine",
         engines.hung,
@@ -93,6 +95,7 @@ CASES = (
         needs=Needs(120, "no token for two minutes"),
     ),
     _engine("dead engine", engines.dead, "SolpiEngineDead"),
+    _engine("endpoint refuses", engines.refusing, "SolpiEngineDown"),
     _engine("idle engine", engines.idle),
     _engine("log rotated under load", engines.rotated),
     _engine("KV cache comes back from the host", loaded(OFFLOADING)),

@@ -48,12 +48,17 @@ def idle(vllm: Vllm, _: ThreadingHTTPServer) -> None:
     vllm.idle()
 
 
+def refusing(_: Vllm, endpoint: ThreadingHTTPServer) -> None:
+    """Let nobody listen at its endpoint."""
+    endpoint.shutdown()
+    endpoint.server_close()
+
+
 def dead(vllm: Vllm, endpoint: ThreadingHTTPServer) -> None:
     """Let the core die, and its server with it."""
     vllm.load = None
     vllm.say(DEATH)
-    endpoint.shutdown()
-    endpoint.server_close()
+    refusing(vllm, endpoint)
 
 
 def rotated(vllm: Vllm, _: ThreadingHTTPServer) -> None:

@@ -3,6 +3,7 @@
 What is told by the log alone, or by the endpoint alone, alerts too; an engine of which nothing is known does not.
 """
 
+from solpi_exporter.rules.records import SERVERS
 from solpi_exporter.rules.rule import CRITICAL, INFO, WARNING, Alert, Group
 
 ON = "on (job, instance, server)"
@@ -27,16 +28,18 @@ LATENCY_RISEN = (
     f"    and {ON} present_over_time({P99}_p50_1h[1d] offset 18h))"
 )
 
-# One group, so that what is silenced is never worked out, and told, half a minute before its cause; and a storm waits
-# less than the latency that follows from it.
+# One group, so that what is silenced is never worked out, and told, half a minute before its cause; and what silences
+# another waits less, since both begin at once: a storm, tokens that are late by any measure, tokens that are late for
+# here. None waits for five minutes or less: so long one bad moment stays in a rate, and it is over by then.
 LOAD = Group(
     "solpi-engine-load",
     (
+        *SERVERS,
         Alert(
             name="SolpiPreemptions",
             severity=WARNING,
             expr=PREEMPTING,
-            wait="5m",
+            wait="6m",
             keep="5m",
             summary="A server puts requests back for want of KV cache.",
             description="${server} preempts ${value} requests a second (limit ${preemptions}), or has requests swapped "
@@ -47,7 +50,7 @@ LOAD = Group(
             name="SolpiSwapStorm",
             severity=CRITICAL,
             expr=f"{PREEMPTING}\n  and {ON} (\n    {LATENCY_RISEN}\n    or {ON} {QUEUE_RISEN}\n  )",
-            wait="4m",
+            wait="6m",
             keep="5m",
             summary="A server preempts requests, and its users feel it.",
             description="${server} preempts ${value} requests a second (limit ${preemptions}) while its queue or its "
@@ -89,26 +92,26 @@ LOAD = Group(
             " Look at the network between prefill and decode, and at the log of the other side.",
         ),
         Alert(
-            name="SolpiTokenLatencySpike",
-            severity=CRITICAL,
-            expr=LATENCY_RISEN[1:-1],
-            wait="5m",
-            keep="5m",
-            summary="Tokens come much more unevenly than a day before.",
-            description="P99 between two tokens of ${server} is ${value:duration}, over ${latency_rise} times its "
-            "median of the day before. Look what came with it: preemptions, queue, long prompts (chunked "
-            "prefill), throttling, the control share.",
-        ),
-        Alert(
             name="SolpiTokenLatencyHigh",
             severity=CRITICAL,
             expr=f"{P99} > ${{latency}}",
-            wait="10m",
+            wait="8m",
             keep="5m",
             summary="Tokens come too slowly for anybody who waits for them.",
             description="P99 between two tokens of ${server} is ${value:duration} (limit ${latency} s). Look at "
             "preemptions first, then at prefills that hold decoding up (chunked prefill, "
             "max_num_batched_tokens), then at the lost share of a token.",
+        ),
+        Alert(
+            name="SolpiTokenLatencySpike",
+            severity=CRITICAL,
+            expr=LATENCY_RISEN[1:-1],
+            wait="10m",
+            keep="5m",
+            summary="Tokens come much more unevenly than a day before.",
+            description="P99 between two tokens of ${server} is ${value:duration}, over ${latency_rise} times its "
+            "median of the day before. Look what came with it: preemptions, queue, long prompts (chunked "
+            "prefill), throttling, the control share.",
         ),
         Alert(
             name="SolpiQueueGrowing",

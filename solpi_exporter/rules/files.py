@@ -9,10 +9,11 @@ from solpi_exporter.rules import control, engine, exporter, gpu, records
 from solpi_exporter.rules.limits import filled
 from solpi_exporter.rules.rule import RUNBOOKS, Alert, Group, Record
 
+# What is recorded comes before what asks for it. Prometheus works groups out side by side; promtool goes by this order.
 FILES: Mapping[str, tuple[Group, ...]] = {
+    "solpi-engine.yml": engine.GROUPS,
     "solpi-records.yml": records.GROUPS,
     "solpi-control.yml": control.GROUPS,
-    "solpi-engine.yml": engine.GROUPS,
     "solpi-gpu.yml": gpu.GROUPS,
     "solpi-exporter.yml": exporter.GROUPS,
 }

@@ -110,13 +110,13 @@ def spinning(utilization: float, tokens: str) -> dict[str, str]:
 
 
 CASES = (
-    fires("SolpiPreemptions", "as recorded, 171 in 20 s", preempting(513), 6),
-    fires("SolpiPreemptions", "V0 has some swapped out", engine("swapped_requests", "0x9 3x50"), 15),
+    fires("SolpiPreemptions", "as recorded, 171 in 20 s", preempting(513), 7),
+    fires("SolpiPreemptions", "V0 has some swapped out", engine("swapped_requests", "0x9 3x50"), 16),
     silent("SolpiPreemptions", "offload at its best", OFFLOADING),
     boundary("SolpiPreemptions", "at the limit", engine("preemptions_total", "0+6x100")),
     missing("SolpiPreemptions", "no endpoint", kv("1x60")),
-    fires("SolpiSwapStorm", "the queue rises", preempting(513) | QUEUE_RISES, 95),
-    fires("SolpiSwapStorm", "latency rises", preempting(513, DAY - 60) | latency((0.01, DAY), (1.0, 60)), DAY + 4),
+    fires("SolpiSwapStorm", "the queue rises", preempting(513) | QUEUE_RISES, 97),
+    fires("SolpiSwapStorm", "latency rises", preempting(513, DAY - 60) | latency((0.01, DAY), (1.0, 60)), DAY + 6),
     Case(
         "SolpiSwapStorm",
         FIRES,
@@ -124,6 +124,12 @@ CASES = (
         preempting(513, DAY) | requests("waiting", f"0x{DAY} 41x200"),
         (DAY,),
         {DAY + 10: 1, DAY + 150: 1},
+    ),
+    silent(
+        "SolpiSwapStorm",
+        "one bad minute",
+        engine("preemptions_total", f"0x{DAY} 500x60") | latency((0.01, DAY), (1.0, 1), (0.01, 60)),
+        DAY + 60,
     ),
     silent("SolpiSwapStorm", "offload at its best", OFFLOADING),
     silent(
@@ -155,11 +161,12 @@ CASES = (
     silent("SolpiKvTransferFailures", "long ago", engine("kv_transfer_failures_total", "3x60")),
     boundary("SolpiKvTransferFailures", "none", engine("kv_transfer_failures_total", "0x60")),
     missing("SolpiKvTransferFailures", "no connector", NOTHING),
-    fires("SolpiTokenLatencySpike", "long prefills", latency((0.01, DAY), (0.2, 60)), DAY + 5),
+    fires("SolpiTokenLatencySpike", "long prefills", latency((0.01, DAY), (0.2, 60)), DAY + 10),
     silent("SolpiTokenLatencySpike", "a rise of little", latency((0.01, DAY), (0.05, 60)), DAY + 60),
+    silent("SolpiTokenLatencySpike", "one bad minute", latency((0.01, DAY), (0.2, 1), (0.01, 60)), DAY + 60),
     boundary("SolpiTokenLatencySpike", "less than twice", latency((0.1, DAY), (0.2, 60)), DAY + 60),
     missing("SolpiTokenLatencySpike", "no day is known yet", latency((0.01, 480), (0.2, 60)), 540),
-    fires("SolpiTokenLatencyHigh", "a second", latency((1.0, 60)), 11),
+    fires("SolpiTokenLatencyHigh", "a second", latency((1.0, 60)), 9),
     silent("SolpiTokenLatencyHigh", "idle after it", latency((1.0, 4)) | NOTHING),
     boundary("SolpiTokenLatencyHigh", "half a second", latency((0.5, 60))),
     missing("SolpiTokenLatencyHigh", "no traffic", engine("inter_token_latency_seconds_count", "600x60")),

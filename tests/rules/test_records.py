@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from solpi_exporter.rules.files import RECORDS
+from solpi_exporter.rules.files import FILES, RECORDS
 from tests.rules.cases import ALERT_FILES, ANYWHERE, SITE
 
 AT = ANYWHERE
@@ -213,7 +213,12 @@ def prove(
         "input_series": [{"series": one, "values": values} for one, values in series.items()],
         "promql_expr_test": [{"expr": f"round(max({recorded}), 0.0001)", "eval_time": minute, "exp_samples": samples}],
     }
-    rules = {"rule_files": [str(ALERT_FILES / "solpi-records.yml")], "evaluation_interval": "1m", "tests": [test]}
+    rules = {
+        "rule_files": [str(path) for path in sorted(ALERT_FILES.glob("*.yml"))],
+        "evaluation_interval": "1m",
+        "group_eval_order": [group.name for groups in FILES.values() for group in groups],
+        "tests": [test],
+    }
     (folder / "case.yml").write_text(yaml.safe_dump(rules))
 
     outcome = subprocess.run(

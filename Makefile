@@ -11,7 +11,7 @@ ARGS ?=
 
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint kills interleavings properties quiet-week faults vllm-real docs clean
+.PHONY: demo test lint kills interleavings properties quiet-week faults pictures vllm-real docs clean
 
 demo: $(VENV)/demo.done ## the whole daemon on a recorded server; ARGS="--speed 10" plays faster
 	@$(BIN)/solpi-exporter demo $(ARGS)
@@ -39,6 +39,12 @@ quiet-week: $(VENV)/test.done ## eight days in which nothing is wrong page nobod
 faults: $(VENV)/test.done ## 26 faults in real daemons, each its own alert in time: three minutes; also needs stress-ng
 	$(BIN)/python -m benchmarks.fault_matrix $(ARGS)
 
+pictures: $(VENV)/test.done grafana/render/node_modules ## the dashboards, drawn with Grafana's components: seven minutes
+	$(BIN)/python -m benchmarks.pictures $(ARGS)
+
+grafana/render/node_modules:
+	cd grafana/render && npm ci --legacy-peer-deps --ignore-scripts --no-audit --no-fund && node node_modules/esbuild/install.js
+
 vllm-real: $(VENV)/test.done $(VLLM_VENV)/vllm.done ## beside a real vLLM on the CPU, 2.5 GB: two minutes
 	$(BIN)/python -m benchmarks.vllm_real --python $(VLLM_VENV)/bin/python $(ARGS)
 
@@ -53,7 +59,7 @@ docs: $(VENV)/test.done ## write what is generated
 	$(BIN)/solpi-exporter dashboards --out grafana/dashboards
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info
+	rm -rf grafana/render/node_modules grafana/render/build $(VENV) build dist *.egg-info
 
 # A torch that $(PYTHON) can import is reused by putting its folder at the end of the environment's path, and only
 # after everything else is installed: pip would take what else lies there for installed.

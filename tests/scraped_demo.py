@@ -21,9 +21,9 @@ SPEED = 20
 
 
 @contextmanager
-def demo_running(**settings: str) -> Iterator[int]:
+def demo_running(speed: int = SPEED, **settings: str) -> Iterator[int]:
     """Run the demo at speed, with settings as environment variables, and yield its port."""
-    command = [sys.executable, "-m", "solpi_exporter", "demo", "--speed", str(SPEED), "--listen", "127.0.0.1:0"]
+    command = [sys.executable, "-m", "solpi_exporter", "demo", "--speed", str(speed), "--listen", "127.0.0.1:0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, **settings}) as process:
         assert process.stdout is not None
         first = process.stdout.readline()
@@ -37,13 +37,13 @@ def demo_running(**settings: str) -> Iterator[int]:
 
 
 @contextmanager
-def prometheus_scraping(folder: Path, demo: int, *others: dict[str, Any]) -> Iterator[int]:
-    """Run a real Prometheus with our rules that scrapes the demo's port, and other target groups, and yield its own."""
+def prometheus_scraping(folder: Path, *targets: dict[str, Any]) -> Iterator[int]:
+    """Run a real Prometheus with our rules that scrapes groups of targets every second, and yield its port."""
     config = folder / "prometheus.yml"
     (folder / "rules").mkdir()
     for name, text in rule_files(chosen({})).items():
         (folder / "rules" / name).write_text(text)
-    job = {"job_name": "solpi", "static_configs": [{"targets": [f"127.0.0.1:{demo}"]}, *others]}
+    job = {"job_name": "solpi", "static_configs": targets}
     often = {"scrape_interval": "1s", "evaluation_interval": "1s"}
     tree = {"global": often, "rule_files": [str(folder / "rules" / "*.yml")], "scrape_configs": [job]}
     config.write_text(json.dumps(tree))  # JSON is YAML

@@ -68,7 +68,7 @@ def demo() -> Iterator[int]:
 
 @pytest.fixture(scope="module")
 def prometheus(demo: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
-    with prometheus_scraping(tmp_path_factory.mktemp("prometheus"), demo) as port:
+    with prometheus_scraping(tmp_path_factory.mktemp("prometheus"), {"targets": [f"127.0.0.1:{demo}"]}) as port:
         yield port
 
 

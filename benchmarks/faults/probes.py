@@ -18,7 +18,7 @@ from solpi_exporter.probe.surroundings import Surroundings
 
 ROOT = Path(__file__).parents[2]
 PERIOD = 10.0  # seconds: a thirtieth of the default
-SETTINGS = """
+ALONE = """
 state_dir = "{folder}/state"
 [gpu]
 enabled = false
@@ -26,6 +26,8 @@ enabled = false
 enabled = false
 [engine]
 enabled = false
+"""
+PROBE = """
 [probe]
 enabled = true
 interval = {period}
@@ -44,16 +46,27 @@ HOGS = 3  # on one CPU, beside the probe
 SHOWN = ("solpi_probe_token_seconds", "solpi_probe_baseline_token_seconds")
 
 
-@contextmanager
-def replayed(fault: str, _: Path, folder: Path) -> Iterator[Stage]:
-    """Run a host whose worker replays rows; its baseline is of all those without a fault."""
-    folder.mkdir()
-    faulty, python = folder / "faulty", folder / "python"
+def recorded_worker(fault: str, folder: Path) -> Path:
+    """Write what stands in for a Python with torch, and a baseline; return the file that is the fault."""
+    python, faulty = folder / "python", folder / "faulty"
     command = shlex.join([sys.executable, "-m", "benchmarks.faults.rows", fault, str(faulty)])
     python.write_text(f"#!/bin/sh\nPYTHONPATH={shlex.quote(str(ROOT))} exec {command}\n")
     python.chmod(0o700)
     (folder / "baseline.json").write_bytes(encoded(_baseline(fault)))
-    settings = (SETTINGS + REPLAYED).format(folder=folder, period=PERIOD)
+    return faulty
+
+
+def probe_settings(folder: Path) -> str:
+    """Return the table of the settings by which a daemon runs that worker."""
+    return (PROBE + REPLAYED).format(folder=folder, period=PERIOD)
+
+
+@contextmanager
+def replayed(fault: str, _: Path, folder: Path) -> Iterator[Stage]:
+    """Run a host whose worker replays rows; its baseline is of all those without a fault."""
+    folder.mkdir()
+    faulty = recorded_worker(fault, folder)
+    settings = ALONE.format(folder=folder) + probe_settings(folder)
     with running(Daemon(folder, settings, os.environ)) as daemon:
         yield Stage(daemon.port, lambda: all(map(daemon.shows, SHOWN)), faulty.touch)
 
@@ -74,7 +87,7 @@ def starved(_: Path, folder: Path) -> Iterator[Stage]:
     solpi = (sys.executable, "-m", "solpi_exporter", "probe", "--device", "cpu", "--shape", "small", "--batch", "1")
     saved = ("--save-baseline", str(folder / "baseline.json"))
     subprocess.run([*pinned, *solpi, *saved], check=True, stdout=subprocess.DEVNULL)
-    settings = (SETTINGS + ON_CPU).format(folder=folder, period=PERIOD)
+    settings = (ALONE + PROBE + ON_CPU).format(folder=folder, period=PERIOD)
     with (
         running(Daemon(folder, settings, os.environ, before=pinned)) as daemon,
         ExitStack() as hogs,

@@ -7,6 +7,8 @@ from solpi_exporter.dashboards.looks import States, by_name, mappings, no_number
 from solpi_exporter.dashboards.panels import panel
 from solpi_exporter.dashboards.queries import Json, query_now
 
+NO_CELL = "-"  # else an empty cell would say what an empty table does
+
 
 @dataclass(frozen=True, slots=True)
 class Label:
@@ -62,7 +64,7 @@ def table(
         "mappings": no_number("no traffic"),
     }
     made["fieldConfig"]["overrides"] = [
-        *(_linked(one) for one in labels if one.links),
+        *(_labelled(one) for one in labels),
         *(_valued(one) for one in values if one.title),
     ]
     made["options"] = {
@@ -79,12 +81,14 @@ def _field(index: int, queries: int) -> str:
     return f"Value #{chr(ord('A') + index)}" if queries > 1 else "Value"
 
 
-def _linked(one: Label) -> Json:
-    return by_name(one.title, links=[{"title": title, "url": url} for title, url in one.links], custom_minWidth=160)
+def _labelled(one: Label) -> Json:
+    links = [{"title": title, "url": url} for title, url in one.links]
+    linked: Json = {"links": links, "custom_minWidth": 160} if links else {}
+    return by_name(one.title, noValue=NO_CELL, **linked)
 
 
 def _valued(one: Value) -> Json:
-    properties: Json = {"unit": one.unit}
+    properties: Json = {"unit": one.unit, "noValue": NO_CELL}
     if one.states is not None:
         properties |= {"mappings": mappings(one.states), "custom_cellOptions": {"type": "color-text"}}
     if one.steps is not None:

@@ -58,7 +58,7 @@ def prometheus(baseline: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
         serving_pages() as (port, names),
         prometheus_scraping(
             tmp_path_factory.mktemp("dashboards"),
-            demo,
+            {"targets": [f"127.0.0.1:{demo}"]},
             *(
                 {"targets": [f"127.0.0.1:{port}"], "labels": {"instance": name, "__metrics_path__": f"/{name}"}}
                 for name in names

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from solpi_exporter import collector, derived, kept, placement
+from solpi_exporter import collector, derived, kept, placement, reloads
 from solpi_exporter.engine import progress as log
 from solpi_exporter.engine import quantities as engine
 from solpi_exporter.gpu import reference as gpu
@@ -21,7 +21,7 @@ SECTIONS: tuple[tuple[str, tuple[Metric, ...]], ...] = (
     ("Host", host.METRICS),
     ("Probe", probe.METRICS),
     ("The probe's baseline", baseline.METRICS),
-    ("The exporter itself", (*collector.METRICS, *kept.METRICS)),
+    ("The exporter itself", (*collector.METRICS, *kept.METRICS, *reloads.METRICS)),
 )
 
 METRICS: tuple[Metric, ...] = tuple(metric for _, metrics in SECTIONS for metric in metrics)

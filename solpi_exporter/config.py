@@ -55,9 +55,10 @@ class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class HttpSettings(Section, frozen=True):
-    """Where the exporter listens."""
+    """Where the exporter listens, and whether whoever reaches it may have it take up its settings anew."""
 
     listen: str = ":10048"
+    reload: bool = False
 
     def __post_init__(self) -> None:
         listen_address(self.listen)

@@ -1,8 +1,10 @@
 """The composition root: settings become sources, sources get runners, runners fill the board, the board is served.
 
-The main loop only looks after the rest: polls that hang, the engine's own token, threads that have died.
+The main loop only looks after the rest: polls that hang, the engine's own token, threads that have died, and what the
+service manager is told.
 """
 
+import socket
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
@@ -25,6 +27,7 @@ from solpi_exporter.neighbours import Neighbours
 from solpi_exporter.overview.figures import FIGURES
 from solpi_exporter.overview.page import overview
 from solpi_exporter.overview.recent import Recent
+from solpi_exporter.reloads import Reload
 from solpi_exporter.runner import Runner
 from solpi_exporter.source import Reading, Source
 from solpi_exporter.sources import Sources, World, make_placer
@@ -56,6 +59,8 @@ class Daemon:
     ) -> None:
         self._log = log
         self._clock = world.clock
+        self._supervisor = world.supervisor
+        self._reloads = world.reloads
         self._broken = False
         self._quiet = threading.Lock()
         self._resources = ExitStack()
@@ -128,9 +133,13 @@ class Daemon:
         for thread in later:
             thread.start()
 
-    def bind(self, listen: str) -> WebServer:
-        """Take the address; raise OSError where it cannot be had."""
-        return WebServer(*listen_address(listen), Pages(self._exposition, self._landing, self.pending, self._break))
+    def bind(self, listen: str, reload: Reload | None = None, inherited: Sequence[socket.socket] = ()) -> WebServer:
+        """Take the address, or sockets that listen already; raise OSError where it cannot be had.
+
+        `reload` is what may be asked for there.
+        """
+        pages = Pages(self._exposition, self._landing, self.pending, self._break, reload)
+        return WebServer(*listen_address(listen), pages, inherited)
 
     def serve(self, web: WebServer, stop: threading.Event) -> int:
         """Run until `stop`; return the exit status.
@@ -161,9 +170,11 @@ class Daemon:
         return [entry.source for entry in self._entries() if entry.state is State.PENDING and entry.source != "probe"]
 
     def _watch(self, threads: list[threading.Thread], stop: threading.Event) -> int:
+        self._tell()
         while not self._clock.wait(stop, TICK_SECONDS):
             self._expire()
             self._join()
+            self._tell()
             dead = [thread.name for thread in threads if not thread.is_alive()]
             if dead and not stop.is_set():
                 self._log.critical("thread_died", threads=dead, remedy=REPORT)
@@ -173,6 +184,10 @@ class Daemon:
             if self._needs_restart():
                 return RESTART
         return 0
+
+    def _tell(self) -> None:
+        """Tell the service manager how it goes."""
+        self._supervisor.look(self._entries(), is_ready=not self.pending(), now=self._clock.real())
 
     def _join(self) -> None:
         """Work out what several sources say together, when one of them says something new."""
@@ -221,6 +236,8 @@ class Daemon:
         if self._remembered.count:  # beside the GPUs, whatever becomes of the source that counts their XIDs
             yield from CatalogueReading().samples()
         yield from self._kept.samples()
+        if self._reloads is not None:
+            yield from self._reloads.samples()
         yield from self._placement.samples()
         for token in self._window.tokens:
             yield from token.samples()

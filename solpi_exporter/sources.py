@@ -40,7 +40,9 @@ from solpi_exporter.probe.remote import open_remote, tell_nobody
 from solpi_exporter.probe.result import Bench
 from solpi_exporter.probe.source import ProbeSource, open_bench, torch_is_there
 from solpi_exporter.probing import Guard, make_comparison, make_keeper
+from solpi_exporter.reloads import Reloads
 from solpi_exporter.source import Source
+from solpi_exporter.supervisor import Supervisor
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1", "0.0.0.0")  # noqa: S104 - compared with, not listened on
 REMEDIES = {
@@ -56,14 +58,17 @@ ONE_SHOT_LOG_SECONDS = 600.0  # a log of gigabytes is read to its end
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """What the daemon meets outside: the clock, the driver. The demo and the tests bring their own.
+    """What the daemon meets outside: the clock, the driver, who started it. The demo and the tests bring their own.
 
     `is_recorded` says that the driver's GPUs are not those of this host, on which the probe runs: they guard nothing.
+    `reloads` tells of the settings where they can be loaded again.
     """
 
     clock: Clock = field(default_factory=SystemClock)
     driver: Driver = field(default_factory=NvmlDriver)
     is_recorded: bool = False
+    supervisor: Supervisor = field(default_factory=Supervisor)
+    reloads: Reloads | None = None
 
 
 def make_placer(servers: Sequence[ServerSettings]) -> Placer:

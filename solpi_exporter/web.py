@@ -8,8 +8,9 @@ import base64
 import hashlib
 import re
 import resource
+import socket
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -24,6 +25,7 @@ from tornado.template import Loader
 from tornado.web import Application, HTTPError, RequestHandler
 
 from solpi_exporter.exposition import TEXT, Exposition
+from solpi_exporter.reloads import Reload
 
 IDLE_SECONDS = 75.0  # above Prometheus' usual scrape interval, so that its connection is kept
 BODY_SECONDS = 5.0
@@ -59,13 +61,14 @@ _HEADERS = {
 class Pages:
     """What the server shows: the exposition, what the landing page says, and which sources are still waited for.
 
-    `broken` is told of an exception that no client has caused.
+    `broken` is told of an exception that no client has caused; `reload` is what may be asked for, None for nothing.
     """
 
     exposition: Exposition
     landing: Callable[[], Mapping[str, Any]]
     pending: Callable[[], list[str]]
     broken: Callable[[BaseException], None]
+    reload: Reload | None = None
 
 
 class _Handler(RequestHandler):
@@ -129,6 +132,28 @@ class _Ready(_Handler):
             self.finish("solpi-exporter is ready.\n")
 
 
+class _Reload(_Handler):
+    async def head(self) -> None:
+        self.send_error(405)
+
+    async def post(self) -> None:
+        self.set_header("Content-Type", "text/plain; charset=utf-8")
+        reload = self.pages.reload
+        if reload is None:
+            self.set_status(403)
+            self.finish("Reloading by HTTP is off: set http.reload, or send SIGHUP.\n")
+            return
+        error = await asyncio.get_running_loop().run_in_executor(self.executor, reload.refused)
+        if error is not None:
+            self.set_status(500)
+            self.finish("Refused: the log says why. What was in force still is.\n")  # it may name a path
+            return
+        await self.finish("Reloading.\n")  # said before the server stops for it
+        reload.go()
+
+    put = post
+
+
 class _Landing(_Handler):
     loader = Loader(str(_LANDING))  # compiles when the page is first asked for, section by section: 1 MB, not 2
 
@@ -146,7 +171,13 @@ class _NotFound(_Handler):
         self.send_error(404)
 
 
-_ROUTES = ((r"/", _Landing), (r"/metrics", _Metrics), (r"/-/healthy", _Healthy), (r"/-/ready", _Ready))
+_ROUTES = (
+    (r"/", _Landing),
+    (r"/metrics", _Metrics),
+    (r"/-/healthy", _Healthy),
+    (r"/-/ready", _Ready),
+    (r"/-/reload", _Reload),
+)
 
 
 class _Server(HTTPServer):
@@ -166,10 +197,14 @@ class _Server(HTTPServer):
 
 
 class WebServer:
-    """Serves on one address from a thread of its own. Binding happens here, so that a taken port fails the start."""
+    """Serves on one address from a thread of its own. Binding happens here, so that a taken port fails the start.
 
-    def __init__(self, host: str, port: int, pages: Pages) -> None:
-        self._sockets = bind_sockets(port, host or None)
+    `inherited` sockets listen already, and are taken instead. `kept` are copies, which listen on after a stop.
+    """
+
+    def __init__(self, host: str, port: int, pages: Pages, inherited: Sequence[socket.socket] = ()) -> None:
+        self._sockets = list(inherited) or bind_sockets(port, host or None)
+        self.kept = [one.dup() for one in self._sockets]
         self._executor = ThreadPoolExecutor(1, "render")
         arguments = {"pages": pages, "executor": self._executor}
         self._application = Application(

@@ -16,10 +16,21 @@ MEDIAN_LINES = 130
 # A module imports only from rows above its own. Within a row marked *, parts of one folder may import one another.
 ROWS: tuple[tuple[str, ...], ...] = (
     ("__init__", "clock", "metric", "logsetup", "statedir"),
-    ("source", "rules"),
+    ("source", "rules", "reloads", "service"),
     ("follow", "dashboards"),
     ("board", "gpu", "engine", "probe", "host"),
-    ("runner", "kept", "collector", "render", "derived", "placement", "neighbours", "config", "environment"),
+    (
+        "runner",
+        "kept",
+        "supervisor",
+        "collector",
+        "render",
+        "derived",
+        "placement",
+        "neighbours",
+        "config",
+        "environment",
+    ),
     ("probing", "overview"),
     ("exposition", "catalog", "settings_file", "sources"),
     ("web",),
@@ -41,7 +52,7 @@ DOORS = {
     "tornado": {"web.py"},
     "yaml": {"rules/files.py"},
     "msgspec": {"config.py", "settings_file.py", "statedir.py", "probe/baseline_file.py"},
-    "structlog": {"logsetup.py", "kept.py", "runner.py", "probing.py", "sources.py", "daemon.py"},
+    "structlog": {"logsetup.py", "kept.py", "runner.py", "probing.py", "sources.py", "daemon.py", "cli/serve.py"},
 }
 
 

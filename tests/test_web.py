@@ -103,6 +103,12 @@ def test_ready_names_what_it_waits_for(port: int) -> None:
     assert request(port, "/-/ready").status == 200
 
 
+@pytest.mark.parametrize(("method", "status"), [("POST", 403), ("PUT", 403), ("GET", 405), ("HEAD", 405)])
+def test_reloading_is_off_unless_it_was_switched_on(port: int, method: str, status: int) -> None:
+    """And is never done by looking at a page."""
+    assert request(port, "/-/reload", method).status == status
+
+
 def test_landing_page_links_and_escapes(port: int) -> None:
     """It names version, sources and GPUs that are not well, escaped, and links to what there is."""
     page = request(port, "/").text

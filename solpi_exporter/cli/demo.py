@@ -18,6 +18,7 @@ from solpi_exporter.demo.stage import playing
 from solpi_exporter.demo.timeline import Timeline
 from solpi_exporter.gpu.replay import ReplayDriver
 from solpi_exporter.sources import World
+from solpi_exporter.web import WebServer
 
 CHAPTERS = {
     "a-before": "launched kernel by kernel, no async scheduling",
@@ -62,9 +63,9 @@ def demo(config: Path | None, speed: float, seconds: float | None, **flags: Any)
     leave(status)
 
 
-def _announce(played: tuple[str, Path] | None, timeline: Timeline, speed: float, port: int) -> None:
+def _announce(played: tuple[str, Path] | None, timeline: Timeline, speed: float, web: WebServer) -> None:
     """Say where to look; `played` is where the recorded server is, None where others are followed in its place."""
-    click.echo(f"{'exporter':<17} http://127.0.0.1:{port}/metrics (page: http://127.0.0.1:{port}/)")
+    click.echo(f"{'exporter':<17} http://127.0.0.1:{web.port}/metrics (page: http://127.0.0.1:{web.port}/)")
     if played is not None:
         click.echo(f"{'recorded vLLM':<17} {played[0]}")
         click.echo(f"{'its log':<17} {played[1]}")

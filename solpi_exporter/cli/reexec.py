@@ -4,23 +4,27 @@ A CUDA context cannot be given up within a process, nor can a thread that hangs 
 """
 
 import os
+import socket
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+
+from solpi_exporter.cli.inherited import hand_on
 
 FLAG = "--quiesced"
 DESCRIPTORS = "/proc/self/fd"
 STDERR = 2
 
 
-def reexec(*, quiesced: bool) -> str:
-    """Begin anew with or without the flag; where that cannot be, return why."""
+def reexec(*, quiesced: bool, sockets: Sequence[socket.socket] = ()) -> str:
+    """Begin anew with or without the flag, and with listening sockets; where that cannot be, return why."""
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError):  # its reader may be gone
             stream.flush()
     arguments = command_line(sys.orig_argv, quiesced=quiesced)
     try:
         _keep_standard_streams_only()
+        hand_on(sockets, os.environ)
         os.execv(sys.executable, arguments)  # noqa: S606 - the interpreter that runs, with the arguments that it had
     except OSError as error:
         return f"{sys.executable}: {error.strerror}"

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from solpi_exporter.cli.signals import ENDING, MODES, Signals, stop_on_signals
+from solpi_exporter.cli.signals import HEEDED, RELOAD, Signals, stop_on_signals
 from solpi_exporter.statedir import QUIESCED, RUNNING
 from tests.serving import eventually
 
@@ -13,7 +13,7 @@ from tests.serving import eventually
 @pytest.fixture(autouse=True)
 def _restored() -> Iterator[None]:
     """Leave this process as it was."""
-    before = {number: signal.getsignal(number) for number in (*ENDING, *MODES)}
+    before = {number: signal.getsignal(number) for number in HEEDED}
     yield
     for number, handler in before.items():
         signal.signal(number, signal.SIG_IGN)  # discards what was held back
@@ -30,6 +30,34 @@ def test_another_mode_stops_it_first() -> None:
     assert asked.stop.wait(5.0)
     assert asked.may_change()
     assert asked.wanted == QUIESCED
+
+
+def test_settings_that_fit_are_taken_in_the_same_mode() -> None:
+    """It stops, to go on as it is."""
+    asked = Signals(QUIESCED, lambda _: None)
+
+    signal.raise_signal(RELOAD)
+
+    assert asked.stop.wait(5.0)
+    assert asked.may_change()
+    assert asked.wanted == QUIESCED
+
+
+def test_settings_that_are_refused_change_nothing() -> None:
+    """It goes on with what it has."""
+    tried: list[bool] = []
+
+    def refused() -> str:
+        tried.append(True)
+        return "log.level: expected one of ..."
+
+    asked = Signals(RUNNING, lambda _: None, refused)
+
+    signal.raise_signal(RELOAD)
+
+    assert eventually(lambda: tried == [True])
+    assert not asked.stop.is_set()
+    assert not asked.may_change()
 
 
 def test_the_last_wish_counts() -> None:

@@ -5,6 +5,7 @@ import click
 from solpi_exporter import __version__
 from solpi_exporter.cli.dashboards import dashboards
 from solpi_exporter.cli.demo import demo
+from solpi_exporter.cli.install import install, uninstall
 from solpi_exporter.cli.metrics import metrics
 from solpi_exporter.cli.probe import probe
 from solpi_exporter.cli.quiesce import quiesce, resume
@@ -25,5 +26,8 @@ def main() -> None:
     """
 
 
-for command in (run, once, demo, check, quiesce, resume, record, read, probe, repin, metrics, rules, dashboards):
+for command in (
+    *(run, once, demo, check, quiesce, resume, record, read, probe, repin),
+    *(metrics, rules, dashboards, install, uninstall),
+):
     main.add_command(command)

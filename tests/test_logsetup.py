@@ -2,10 +2,14 @@
 
 import io
 import json
+import os
+from pathlib import Path
 
 import pytest
 
+from solpi_exporter import logsetup
 from solpi_exporter.logsetup import FORMATS, make_logger
+from solpi_exporter.repeats import MOST
 
 
 def logged(log_format: str, level: str = "info") -> str:
@@ -64,6 +68,37 @@ def test_no_color_is_heeded(monkeypatch: pytest.MonkeyPatch, value: str, coloure
     make_logger("auto", "info", stream).info("listening", port=1)
 
     assert ("\x1b[" in stream.getvalue()) == coloured
+
+
+def test_what_repeats_is_held_back() -> None:
+    """Whatever it goes to."""
+    stream = io.StringIO()
+    log = make_logger("logfmt", "info", stream)
+
+    for _ in range(MOST + 1):
+        log.error("gpu_xid", xid=79)
+
+    assert stream.getvalue().count("event=gpu_xid") == MOST
+
+
+def test_in_the_journal_an_event_is_read_as_its_name_and_values(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Without time and level, which the journal has; a traceback follows as lines. Nobody listens here."""
+    monkeypatch.setattr(logsetup, "SOCKET", tmp_path / "socket")
+    with (tmp_path / "stream").open("w") as stream:
+        status = os.fstat(stream.fileno())
+        monkeypatch.setenv("JOURNAL_STREAM", f"{status.st_dev}:{status.st_ino}")
+        log = make_logger("auto", "info", stream)
+        log.info("listening", address=":10048", port=1)
+        log.error("source_failed", exc_info=ValueError("bad"))
+        make_logger("logfmt", "info", stream).info("stopped")
+
+    first, second, third = (tmp_path / "stream").read_text().splitlines()
+    assert first == "<6>listening address=:10048 port=1"
+    assert second.startswith("<3>source_failed\\n")
+    assert second.endswith("ValueError: bad")
+    assert third.endswith("level=info event=stopped")
 
 
 class Broken(io.StringIO):

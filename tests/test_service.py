@@ -1,5 +1,6 @@
 """The service on a real systemd: started, reloaded, killed, hung and taken away, as a user without rights."""
 
+import json
 import os
 import shutil
 from collections.abc import Iterator
@@ -236,13 +237,17 @@ def test_settings_that_do_not_fit_stop_the_start(service: Service) -> None:
     assert "nonsense: unknown setting" in service.host.out("journalctl", "-u", UNIT_NAME, "-o", "cat", "-n", "20")
 
 
-def test_its_log_lands_in_the_journal(service: Service) -> None:
-    """One line an event, with its keys."""
+def test_its_log_lands_in_the_journal_with_its_fields(service: Service) -> None:
+    """So that it is found by what it tells of, and not by a search in texts."""
     service.restart_well()
 
-    said = service.host.out("journalctl", "-u", UNIT_NAME, "-o", "cat", "-n", "50")
+    said = service.host.out(
+        "journalctl", "-u", UNIT_NAME, "-o", "json", "-n", "1", "SOLPI_EVENT=listening", f"SOLPI_PORT={service.port}"
+    )
 
-    assert f"event=listening address=127.0.0.1:{service.port} port={service.port}" in said
+    entry = json.loads(said)
+    assert entry["MESSAGE"] == f"listening address=127.0.0.1:{service.port} port={service.port}"
+    assert (entry["PRIORITY"], entry["SYSLOG_IDENTIFIER"]) == ("6", "solpi-exporter")
 
 
 def test_uninstall_takes_away_what_was_laid_down(service: Service) -> None:

@@ -26,6 +26,8 @@ reload = true
 enabled = {gpu}
 [probe]
 enabled = false
+[log]
+format = "json"
 """
 LOADED = "solpi_config_last_reload_success_timestamp_seconds"
 

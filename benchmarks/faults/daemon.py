@@ -41,7 +41,7 @@ class Daemon:
         command = [sys.executable, "-m", "solpi_exporter", "run", "--config", str(config)]
         with (self.folder / "log").open("ab") as log:
             self.process = subprocess.Popen(
-                [*self.before, *command, "--listen", f"127.0.0.1:{self.port}", "--log-format", "json"],
+                [*self.before, *command, "--listen", f"127.0.0.1:{self.port}"],
                 env=self.environment,
                 stdout=log,
                 stderr=log,

@@ -57,6 +57,7 @@ docs: $(VENV)/test.done ## write what is generated
 	$(BIN)/python -m tests.engine.engines_table
 	$(BIN)/solpi-exporter rules --out grafana/alerts
 	$(BIN)/solpi-exporter dashboards --out grafana/dashboards
+	$(BIN)/pytest -q tests/service/test_unit.py --update-golden
 
 clean:
 	rm -rf grafana/render/node_modules grafana/render/build $(VENV) build dist *.egg-info

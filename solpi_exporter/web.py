@@ -199,12 +199,11 @@ class _Server(HTTPServer):
 class WebServer:
     """Serves on one address from a thread of its own. Binding happens here, so that a taken port fails the start.
 
-    `inherited` sockets listen already, and are taken instead. `kept` are copies, which listen on after a stop.
+    `inherited` sockets listen already, and are taken instead.
     """
 
     def __init__(self, host: str, port: int, pages: Pages, inherited: Sequence[socket.socket] = ()) -> None:
         self._sockets = list(inherited) or bind_sockets(port, host or None)
-        self.kept = [one.dup() for one in self._sockets]
         self._executor = ThreadPoolExecutor(1, "render")
         arguments = {"pages": pages, "executor": self._executor}
         self._application = Application(
@@ -221,6 +220,10 @@ class WebServer:
     def port(self) -> int:
         """The port that is listened on, which the system has chosen if 0 was asked for."""
         return int(self._sockets[0].getsockname()[1])
+
+    def keep(self) -> list[socket.socket]:
+        """Return copies of its sockets, which listen on after it has stopped: who connects then waits."""
+        return [one.dup() for one in self._sockets]
 
     def start(self) -> None:
         """Begin to answer."""

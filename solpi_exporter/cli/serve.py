@@ -87,7 +87,7 @@ def _tell(
     log: FilteringBoundLogger, address: str, listening: list[socket.socket], quiesced: bool, web: WebServer
 ) -> None:
     """Log where it listens, and keep the sockets for the program that this one may become."""
-    listening.extend(web.kept)
+    listening.extend(web.keep())
     log.info("listening", address=address, port=web.port)
     if quiesced:
         log.info("quiesced", remedy="`solpi-exporter resume` ends it")

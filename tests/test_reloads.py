@@ -153,3 +153,34 @@ def answers(port: int) -> bool:
         return request(port, "/-/healthy").status == 200
     except OSError:
         return False
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_the_probe_goes_on_after_it(tmp_path: Path) -> None:
+    """Its context goes with the old program: what it holds of the GPU is no more than before."""
+    settings = f'state_dir = "{tmp_path}/state"\n[probe]\ninterval = 5\nshape = "1b"\nbatches = [1]\nrotation = []\n'
+    folder = tmp_path / "host"
+    with running(Daemon(folder, settings, os.environ)) as one:
+        assert eventually(partial(has_probed, one, 0.0), 90.0)
+        assert eventually(lambda: held(one) > 0.0, 60.0)
+        before, loaded = held(one), page(one).value(LOADED) or 0.0
+
+        hang_up(one)
+
+        assert eventually(partial(has_probed, one, loaded), 90.0)
+        assert eventually(lambda: 0.0 < held(one) <= 1.05 * before, 60.0)
+
+
+def has_probed(daemon: Daemon, since: float) -> bool:
+    """Whether settings that were loaded after a time are in force, and the probe has run under them."""
+    shown = daemon.page()
+    if shown is None or (shown.value(LOADED) or 0.0) <= since:
+        return False
+    return (shown.value("solpi_probe_runs_total", outcome="success") or 0.0) > 0.0
+
+
+def held(daemon: Daemon) -> float:
+    """Return the bytes of GPUs that the exporter itself holds."""
+    return sum(
+        page(daemon).value("solpi_gpu_process_memory_bytes", kind="probe", gpu=str(gpu)) or 0.0 for gpu in (0, 1)
+    )

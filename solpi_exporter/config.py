@@ -55,10 +55,11 @@ class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class HttpSettings(Section, frozen=True):
-    """Where the exporter listens, and whether whoever reaches it may have it take up its settings anew."""
+    """Where the exporter listens, whether it may be asked there to reload, and the file that protects it."""
 
     listen: str = ":10048"
     reload: bool = False
+    web_config: str | None = None
 
     def __post_init__(self) -> None:
         listen_address(self.listen)

@@ -32,7 +32,7 @@ from solpi_exporter.runner import Runner
 from solpi_exporter.source import Reading, Source
 from solpi_exporter.sources import Sources, World, make_placer
 from solpi_exporter.statedir import QUIESCED, RUNNING, StateDir
-from solpi_exporter.web import Pages, WebServer
+from solpi_exporter.web import Pages, Protection, WebServer
 
 TICK_SECONDS = 2.0
 STOP_SECONDS = 1.5  # for all threads together; a stop is over within two
@@ -133,12 +133,18 @@ class Daemon:
         for thread in later:
             thread.start()
 
-    def bind(self, listen: str, reload: Reload | None = None, inherited: Sequence[socket.socket] = ()) -> WebServer:
+    def bind(
+        self,
+        listen: str,
+        reload: Reload | None = None,
+        inherited: Sequence[socket.socket] = (),
+        protection: Protection | None = None,
+    ) -> WebServer:
         """Take the address, or sockets that listen already; raise OSError where it cannot be had.
 
-        `reload` is what may be asked for there.
+        `reload` is what may be asked for there, `protection` keeps others out.
         """
-        pages = Pages(self._exposition, self._landing, self.pending, self._break, reload)
+        pages = Pages(self._exposition, self._landing, self.pending, self._break, reload, protection or Protection())
         return WebServer(*listen_address(listen), pages, inherited)
 
     def serve(self, web: WebServer, stop: threading.Event) -> int:

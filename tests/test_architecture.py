@@ -34,6 +34,7 @@ ROWS: tuple[tuple[str, ...], ...] = (
     ("probing", "overview"),
     ("exposition", "catalog", "settings_file", "sources"),
     ("web",),
+    ("protection",),
     ("daemon",),
     ("demo",),
     ("cli",),
@@ -50,8 +51,9 @@ DOORS = {
     "click": {path.relative_to(PACKAGE).as_posix() for path in (PACKAGE / "cli").glob("*.py")},
     "prometheus_client": {"exposition.py", "engine/scraped.py"},
     "tornado": {"web.py"},
-    "yaml": {"rules/files.py"},
-    "msgspec": {"config.py", "settings_file.py", "statedir.py", "probe/baseline_file.py"},
+    "yaml": {"rules/files.py", "protection.py"},
+    "bcrypt": {"protection.py"},
+    "msgspec": {"config.py", "protection.py", "settings_file.py", "statedir.py", "probe/baseline_file.py"},
     "structlog": {
         f"{name}.py" for name in ("logsetup", "repeats", "kept", "runner", "probing", "sources", "daemon", "cli/serve")
     },

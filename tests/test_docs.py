@@ -23,6 +23,7 @@ DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
 OPTIONAL = {
     ("state_dir",),
     ("gpu", "expected"),
+    ("http", "web_config"),
     *(("probe", key) for key in ("context", "layers", "baseline", "python")),
 }
 

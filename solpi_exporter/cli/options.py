@@ -35,6 +35,12 @@ _COMMON = (
         metavar="HOST:PORT",
         help="Where to serve; port 0 takes any free one and prints it.  [default: :10048, demo 127.0.0.1:10048]",
     ),
+    click.option(
+        "--web.config.file",
+        "web_config",
+        metavar="FILE",
+        help="Prometheus' web configuration: TLS, and users with passwords.",
+    ),
     click.option("--state-dir", metavar="DIR", help="Directory of this daemon's state; one daemon at a time has it."),
     click.option(
         "--log-file",
@@ -82,6 +88,7 @@ def settings_from(config: Path | None, flags: Tree, base: Tree | None = None) ->
 def flags_tree(
     *,
     listen: str | None = None,
+    web_config: str | None = None,
     state_dir: str | None = None,
     log_file: tuple[str, ...] = (),
     metrics_url: str | None = None,
@@ -96,7 +103,7 @@ def flags_tree(
     servers = _servers(log_file, metrics_url)
     given = {
         "state_dir": state_dir,
-        "http": {"listen": listen},
+        "http": {"listen": listen, "web_config": web_config},
         "gpu": {"enabled": False if no_gpu else None},
         "engine": {"enabled": False if no_engine else None, "read_from": read_from, "server": servers or None},
         "probe": {"enabled": False if no_probe else None},

@@ -26,7 +26,7 @@ from solpi_exporter.reloads import Reload, Reloads
 from solpi_exporter.sources import World
 from solpi_exporter.statedir import QUIESCED, RUNNING, StateDirBusy
 from solpi_exporter.supervisor import supervisor_of
-from solpi_exporter.web import WebServer
+from solpi_exporter.web import Protection, WebServer
 
 INTERRUPTED = 130  # as a shell calls a program that Ctrl-C ended
 
@@ -141,7 +141,20 @@ def checked(config: Path | None, flags: Mapping[str, Any]) -> Settings:
             read_baseline(Path(settings.probe.baseline))
         except BaselineUnusable as error:
             raise Fatal(f"probe.baseline: {error}") from error
+    protection_of(settings)
     return settings
+
+
+def protection_of(settings: Settings) -> Protection:
+    """Return what the web configuration asks for; end the program where that cannot be kept."""
+    if settings.http.web_config is None:
+        return Protection()
+    from solpi_exporter.protection import ProtectionError, load  # 6 MB that most do not need
+
+    try:
+        return load(Path(settings.http.web_config))
+    except ProtectionError as error:
+        raise Fatal(f"http.web_config: {error}") from error
 
 
 def build(settings: Settings, world: World, *, one_shot: bool = False, quiesced: bool = False) -> Daemon:
@@ -166,10 +179,11 @@ def serve(
     inherited: Sequence[socket.socket] = (),
 ) -> int:
     """Run the daemon until `stop` and return its status; end the program where its address cannot be had."""
+    protection = protection_of(settings)
     daemon = build(settings, world, quiesced=quiesced)
     listen = settings.http.listen
     try:
-        web = daemon.bind(listen, reload, inherited)
+        web = daemon.bind(listen, reload, inherited, protection)
     except (OSError, UnicodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise Fatal(f"http.listen {listen}: {reason}; choose another with --listen") from error

@@ -2,7 +2,8 @@
 
     python -m tests.booted COMMAND...     # boot, run a command inside, end
 
-Nothing that is done inside reaches the real root: it is the lower part of an overlay whose upper part is in memory.
+Nothing that is done inside reaches the real root: it is the lower part of an overlay whose upper part is in memory. Its
+cgroups lie below one that is made for it and taken away; it ends with whoever booted it, however that ends.
 """
 
 import os
@@ -75,7 +76,8 @@ class Booted:
 @contextmanager
 def booted(binds: Mapping[Path, str] = {}) -> Iterator[Booted]:
     """Boot, with folders of this root bound to places inside; end everything with the block."""
-    find_tool("unshare")
+    for tool in ("unshare", "nsenter", "setpriv", "systemctl"):
+        find_tool(tool)
     every = {
         Path(sys.base_prefix): PYTHON,
         Path(sysconfig.get_path("purelib")): LIBRARIES,
@@ -87,13 +89,38 @@ def booted(binds: Mapping[Path, str] = {}) -> Iterator[Booted]:
         inside = " ".join(place.lstrip("/") for place in every.values())
         script = BOOT.format(work=work, binds=inside, mounts=mounts)
         namespaces = ("--mount", "--pid", "--fork", "--kill-child", "--cgroup", "--uts", "--ipc")
-        with subprocess.Popen(
-            ["unshare", *namespaces, "bash", "-c", script], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-        ) as guard:
-            try:
-                yield _awaited(guard)
-            finally:
-                _end(guard)
+        own = ("setpriv", "--pdeathsig", "KILL", "unshare", *namespaces, "bash", "-c", script)
+        with _cgroup() as cgroup:
+            join = ("sh", "-c", f'echo $$ >{cgroup}/cgroup.procs && exec "$0" "$@"')
+            with subprocess.Popen([*join, *own], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as guard:
+                try:
+                    yield _awaited(guard)
+                finally:
+                    _end(guard)
+
+
+@contextmanager
+def _cgroup() -> Iterator[Path]:
+    """Make a cgroup of version 2 below that of this process, and take it and those below it away."""
+    mounts = [line.split() for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+    root = next(Path(words[4]) for words in mounts if words[words.index("-") + 1] == "cgroup2")
+    own = next(line[3:] for line in Path("/proc/self/cgroup").read_text().splitlines() if line.startswith("0::"))
+    cgroup = root / own.lstrip("/") / f"solpi-booted-{os.getpid()}"
+    cgroup.mkdir()
+    try:
+        yield cgroup
+    finally:
+        assert eventually(lambda: _removed(cgroup)), f"{cgroup} is still in use"
+
+
+def _removed(cgroup: Path) -> bool:
+    """Take a cgroup away; return whether that went, as it does once its processes have ended."""
+    try:
+        for folder, _, _ in os.walk(cgroup, topdown=False):
+            os.rmdir(folder)
+    except OSError:
+        return False
+    return True
 
 
 def _awaited(guard: subprocess.Popen[str]) -> Booted:

@@ -41,7 +41,11 @@ Restart=on-failure
 RestartSec=5
 TimeoutStartSec=90
 TimeoutStopSec=10
+# The daemon ends what it has started by itself.
+KillMode=mixed
+# Fed by the main loop. One that hangs is killed, with the stack of each thread in the journal.
 WatchdogSec=30
+Environment=PYTHONFAULTHANDLER=1
 
 # The probe holds up to 1 GiB of the host's memory. No CPUQuota=: to be throttled would void what it measures.
 MemoryMax=2G

@@ -40,6 +40,10 @@ mount --rbind /dev dev
 mount -t tmpfs tmpfs tmp
 mount -t tmpfs tmpfs run
 mkdir -p run/systemd/system run/lock {binds}
+# Services need sysinit.target. What it brings along would set up the kernel, and its devices, which are everybody's.
+rm -rf lib/systemd/system/sysinit.target.wants etc/systemd/system/sysinit.target.wants
+printf '[Unit]\nDefaultDependencies=no\n' >run/systemd/system/sysinit.target
+ln -s /dev/null run/systemd/system/modprobe@.service
 {mounts}
 printf '[Unit]\\nWants=systemd-journald.service\\nAfter=systemd-journald.service\\nAllowIsolate=yes\\n' \\
   >run/systemd/system/bare.target
@@ -133,7 +137,9 @@ def _awaited(guard: subprocess.Popen[str]) -> Booted:
         raise AssertionError(f"systemd did not boot: {guard.stderr.read() if guard.stderr else ''}")
     init = _child(guard.pid)
     assert init is not None
-    return Booted(init)
+    host = Booted(init)
+    host.run("systemd-tmpfiles", "--create", "--prefix=/run/log/journal")  # who may read it, as after any boot
+    return host
 
 
 def _end(guard: subprocess.Popen[str]) -> None:

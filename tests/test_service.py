@@ -162,6 +162,7 @@ def test_reload_takes_settings_that_fit_and_refuses_others(service: Service) -> 
 
     service.host.write(f"/{CONFIG}", "nonsense = 1")
     assert service.systemctl("reload") != 0
+    assert eventually(lambda: service.value("solpi_config_last_reload_successful") == 0.0)
     assert service.value("solpi_config_last_reload_success_timestamp_seconds") == before
 
     service.configure(interval=0.4)

@@ -20,8 +20,8 @@ _UNIT = """\
 Description=Prometheus exporter for LLM inference hosts
 After=network.target nvidia-persistenced.service
 # DeviceAllow= names devices that are there when the service starts, and CUDA's is not before somebody has asked for it.
-Wants=modprobe@nvidia_uvm.service
-After=modprobe@nvidia_uvm.service
+Wants=modprobe@nvidia.service modprobe@nvidia_uvm.service
+After=modprobe@nvidia.service modprobe@nvidia_uvm.service
 # Whoever monitors must come back, however long it takes.
 StartLimitIntervalSec=0
 
@@ -34,9 +34,9 @@ Environment=SOLPI_STATE_DIR=/var/lib/solpi-exporter
 Environment=CUDA_CACHE_PATH=/var/cache/solpi-exporter
 ExecStartPre={python} -m solpi_exporter check $ARGS
 ExecStart={python} -m solpi_exporter run $ARGS
-# What is wrong with the settings is told by the reload, which fails; those in force stay.
-ExecReload={python} -m solpi_exporter check $ARGS
+# What is wrong with the settings makes the reload fail, and is told by the daemon's metrics; those in force stay.
 ExecReload=/bin/kill -HUP $MAINPID
+ExecReload={python} -m solpi_exporter check $ARGS
 Restart=on-failure
 RestartSec=5
 TimeoutStartSec=90
@@ -50,6 +50,8 @@ Environment=PYTHONFAULTHANDLER=1
 # The probe holds up to 1 GiB of the host's memory. No CPUQuota=: to be throttled would void what it measures.
 MemoryMax=2G
 TasksMax=256
+# Where memory runs out, it goes before the engine does.
+OOMScoreAdjust=500
 # Threads of a library count the host's CPUs; one is enough here, and the engine has the others.
 Environment=OMP_NUM_THREADS=1
 

@@ -102,7 +102,14 @@ def test_without_a_password_nothing_is_told(tmp_path: Path) -> None:
         for path in ("/", "/metrics", "/-/healthy", "/-/ready", "/nowhere"):
             answer = request(port, path)
             assert (answer.status, answer.headers["www-authenticate"]) == (401, 'Basic realm="solpi-exporter"')
-        for wrong in (basic("prometheus", "guess"), basic("nobody", PASSWORD), "Basic %", "Bearer x", "Basic /w=="):
+        for wrong in (
+            basic("prometheus", "guess"),
+            basic("nobody", PASSWORD),
+            "Basic %",
+            "Bearer x",
+            "Basic /w==",
+            "Basic \xff",
+        ):
             assert request(port, "/metrics", Authorization=wrong).status == 401
         assert request(port, "/metrics", Authorization=basic("prometheus", PASSWORD)).status == 200
         assert request(port, "/nowhere", Authorization=basic("prometheus", PASSWORD)).status == 404
